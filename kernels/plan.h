@@ -1,0 +1,76 @@
+// What one call asks for, once its arguments are checked: the Plan (dtypes and
+// options) and the Geometry (where the rows are). Row kernels see a Plan and
+// Rows, a run of rows at constant strides, and neither thread nor allocate.
+#ifndef FUSEDNORM_KERNELS_PLAN_H_
+#define FUSEDNORM_KERNELS_PLAN_H_
+
+#include <cstdint>
+
+#include "fusednorm/options.h"
+#include "fusednorm/tensor.h"
+
+namespace fusednorm {
+namespace internal {
+
+enum class Op { kRmsNorm, kAddRmsNorm };
+
+// The tensors that operations are made of. rstd is one of them: f32, width 1.
+enum Operand { kX, kResidual, kWeight, kOut, kResidualOut, kRstd, kOperands };
+
+constexpr int kMaxAxes = 3;  // Leading axes: all but the row.
+
+struct Plan {
+  Op op;
+  DType dtype[kOperands];  // Of kResidualOut: residual's, also when absent.
+  bool has[kOperands];
+  int64_t width;
+  float eps;
+  float weight_offset;
+  float residual_scale;
+  Rounding rounding;
+  Sum sum;
+  Nontemporal nontemporal;
+};
+
+// Row i of operand k starts at data[k] + i * stride[k] (bytes). Absent
+// operands are null with stride 0.
+struct Rows {
+  char* data[kOperands];
+  int64_t stride[kOperands];
+  int64_t count;
+
+  char* Row(Operand operand, int64_t row) const {
+    return data[operand] + row * stride[operand];
+  }
+};
+
+// All rows of a call: `axes` leading axes, outermost first.
+struct Geometry {
+  char* data[kOperands];
+  int64_t stride[kOperands][kMaxAxes];  // Bytes.
+  int64_t count[kMaxAxes];
+  int axes;
+  int64_t rows;  // The product of the counts.
+};
+
+// Computes all rows of a run; called under the default FP environment.
+using RowKernel = void (*)(const Plan& plan, const Rows& rows);
+
+constexpr int64_t SizeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return 4;
+    case DType::kF64:
+      return 8;
+    case DType::kBF16:
+    case DType::kF16:
+      return 2;
+    default:  // kI8, kF8E4M3; Q8_0 is not made of elements.
+      return 1;
+  }
+}
+
+}  // namespace internal
+}  // namespace fusednorm
+
+#endif  // FUSEDNORM_KERNELS_PLAN_H_
