@@ -1,0 +1,35 @@
+// Which bytes of memory views share.
+#ifndef FUSEDNORM_KERNELS_OVERLAP_H_
+#define FUSEDNORM_KERNELS_OVERLAP_H_
+
+#include <cstdint>
+
+#include "kernels/plan.h"
+
+namespace fusednorm {
+namespace internal {
+
+// A view as bytes: rows of row_bytes at the strides of its leading axes. Axes
+// of size 1 are left out.
+struct ByteView {
+  uintptr_t begin;
+  int64_t row_bytes;
+  int axes;
+  int64_t count[kMaxAxes];
+  int64_t stride[kMaxAxes];
+  int64_t extent;  // From the first byte to past the last.
+};
+
+// Whether two rows of one view may share bytes. Views whose axes nest (each
+// stride at least the extent of the axes of smaller strides) never do; others
+// are taken to.
+bool OverlapsItself(const ByteView& view);
+
+// Whether views share bytes: exact where both have the same axes and do not
+// overlap themselves (slices of one wider row), else by their byte ranges.
+bool Overlap(const ByteView& a, const ByteView& b);
+
+}  // namespace internal
+}  // namespace fusednorm
+
+#endif  // FUSEDNORM_KERNELS_OVERLAP_H_
