@@ -1,0 +1,542 @@
+// Rows as vectors of f32: load, store and rounding of each dtype, the sum of
+// squares in its fixed order, and the walk over a row.
+//
+// The unit is a Pair, two f32 vectors that hold 2N consecutive elements. In
+// which order is the codec's choice: one after the other, or even and odd
+// elements apart, which saves bf16 every shuffle. The sum allows both.
+#if defined(FUSEDNORM_KERNELS_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FUSEDNORM_KERNELS_SIMD_INL_H_
+#undef FUSEDNORM_KERNELS_SIMD_INL_H_
+#else
+#define FUSEDNORM_KERNELS_SIMD_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "hwy/highway.h"
+#include "kernels/highway.h"
+#include "kernels/plan.h"
+#include "kernels/reduction.h"
+
+// Loops over vectors in arrays must unroll completely, or the arrays live in
+// memory.
+#undef FUSEDNORM_UNROLL
+#if HWY_COMPILER_CLANG
+#define FUSEDNORM_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define FUSEDNORM_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+// Passes' bodies: part of the loop, compiled for the loop's target.
+#undef FUSEDNORM_LAMBDA
+#define FUSEDNORM_LAMBDA HWY_ATTR __attribute__((always_inline))
+
+HWY_BEFORE_NAMESPACE();
+namespace fusednorm {
+namespace internal {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DF = hn::ScalableTag<float>;
+using DU = hn::Repartition<uint32_t, DF>;
+using DU16 = hn::Repartition<uint16_t, DF>;
+using DHalf16 = hn::Rebind<uint16_t, DF>;  // As many lanes as DF.
+using VF = hn::Vec<DF>;
+using VU = hn::Vec<DU>;
+using VU16 = hn::Vec<DU16>;
+
+constexpr size_t kLanes = hn::MaxLanes(DF());
+constexpr size_t kPairs = kStep / (2 * kLanes);  // In a step of the sum.
+
+struct Pair {
+  VF a, b;
+};
+
+HWY_INLINE Pair Mul(Pair x, Pair y) {
+  return {hn::Mul(x.a, y.a), hn::Mul(x.b, y.b)};
+}
+HWY_INLINE Pair Mul(Pair x, VF y) { return {hn::Mul(x.a, y), hn::Mul(x.b, y)}; }
+HWY_INLINE Pair Add(Pair x, VF y) { return {hn::Add(x.a, y), hn::Add(x.b, y)}; }
+HWY_INLINE Pair MulAdd(VF x, Pair y, Pair z) {
+  return {hn::MulAdd(x, y.a, z.a), hn::MulAdd(x, y.b, z.b)};
+}
+
+// NaN payloads that end in zeros pass the integer rounding to bf16 unharmed;
+// others could carry into the sign. This gives every NaN such a payload.
+HWY_INLINE VF CanonicalNaN(VF v) {
+  const DF df;
+  const VF nan = hn::BitCast(df, hn::Set(DU(), 0x7FC00000u));
+  return hn::IfThenElse(hn::Eq(v, v), v, nan);
+}
+HWY_INLINE Pair CanonicalNaN(Pair v) {
+  return {CanonicalNaN(v.a), CanonicalNaN(v.b)};
+}
+
+// Codecs: a dtype in memory as Pairs. Load and Store take the row and an index
+// of elements; StoreRounded also returns what it stored; Round is the value
+// that the dtype would hold.
+
+struct F32EvenOdd;
+
+struct F32 {
+  static constexpr int64_t kSize = 4;
+  static constexpr bool kEvenOdd = false;
+  using F32Beside = F32;  // How an f32 tensor is read beside this one.
+
+  HWY_INLINE Pair Load(const char* row, size_t i) const {
+    const DF df;
+    const float* p = reinterpret_cast<const float*>(row) + i;
+    return {hn::LoadU(df, p), hn::LoadU(df, p + kLanes)};
+  }
+  HWY_INLINE void Store(Pair v, char* row, size_t i) const {
+    const DF df;
+    float* p = reinterpret_cast<float*>(row) + i;
+    hn::StoreU(v.a, df, p);
+    hn::StoreU(v.b, df, p + kLanes);
+  }
+  HWY_INLINE Pair StoreRounded(Pair v, char* row, size_t i) const {
+    Store(v, row, i);
+    return v;
+  }
+  HWY_INLINE Pair Round(Pair v) const { return v; }
+};
+
+// f32 beside bf16: even and odd elements apart.
+struct F32EvenOdd {
+  HWY_INLINE Pair Load(const char* row, size_t i) const {
+    Pair v;
+    hn::LoadInterleaved2(DF(), reinterpret_cast<const float*>(row) + i, v.a,
+                         v.b);
+    return v;
+  }
+};
+
+// Even elements are the low halves of 32-bit words, odd ones the high halves.
+struct BF16 {
+  static constexpr int64_t kSize = 2;
+  static constexpr bool kEvenOdd = true;
+  using F32Beside = F32EvenOdd;
+
+  HWY_INLINE Pair Load(const char* row, size_t i) const {
+    const uint16_t* p = reinterpret_cast<const uint16_t*>(row) + i;
+    return Widen(hn::LoadU(DU16(), p));
+  }
+  HWY_INLINE void Store(Pair v, char* row, size_t i) const {
+    hn::StoreU(Pack(v), DU16(), reinterpret_cast<uint16_t*>(row) + i);
+  }
+  // What was packed is widened again: cheaper than to round twice.
+  HWY_INLINE Pair StoreRounded(Pair v, char* row, size_t i) const {
+    const VU16 packed = Pack(v);
+    hn::StoreU(packed, DU16(), reinterpret_cast<uint16_t*>(row) + i);
+    return Widen(packed);
+  }
+  HWY_INLINE Pair Round(Pair v) const { return Widen(Pack(v)); }
+
+ private:
+  static HWY_INLINE Pair Widen(VU16 packed) {
+    const DF df;
+    const DU du;
+    const VU words = hn::BitCast(du, packed);
+    const VU high = hn::And(words, hn::Set(du, 0xFFFF0000u));
+    return {hn::BitCast(df, hn::ShiftLeft<16>(words)), hn::BitCast(df, high)};
+  }
+
+  // Round to nearest even on packed 16-bit words. With H the upper and W the
+  // lower halves, H goes up where W > 0x8000, or W = 0x8000 and H is odd: where
+  // (W | odd) > 0x8000. The rounding average of that and 0x7FFE is
+  // ((W | odd) + 0x7FFF) >> 1: its top bit is the carry.
+  static HWY_INLINE VU16 Pack(Pair v) {
+    const DU du;
+    const DU16 du16;
+    const VU even = hn::BitCast(du, v.a);
+    const VU odd = hn::BitCast(du, v.b);
+    const VU16 high = hn::OddEven(hn::BitCast(du16, odd),
+                                  hn::BitCast(du16, hn::ShiftRight<16>(even)));
+    const VU16 low = hn::OddEven(hn::BitCast(du16, hn::ShiftLeft<16>(odd)),
+                                 hn::BitCast(du16, even));
+    const VU16 sticky = hn::Or(low, hn::And(high, hn::Set(du16, 1)));
+    const VU16 carry =
+        hn::ShiftRight<15>(hn::AverageRound(sticky, hn::Set(du16, 0x7FFE)));
+    return hn::Add(high, carry);
+  }
+};
+
+// Conversion by the machine, which keeps NaN and subnormals.
+struct F16 {
+  static constexpr int64_t kSize = 2;
+  static constexpr bool kEvenOdd = false;
+  using F32Beside = F32;
+  using DHalf = hn::Rebind<hwy::float16_t, DF>;
+  using VHalf = hn::Vec<DHalf>;
+
+  HWY_INLINE Pair Load(const char* row, size_t i) const {
+    const uint16_t* p = reinterpret_cast<const uint16_t*>(row) + i;
+    return {Widen(LoadHalf(p)), Widen(LoadHalf(p + kLanes))};
+  }
+  HWY_INLINE void Store(Pair v, char* row, size_t i) const {
+    StoreRounded(v, row, i);
+  }
+  HWY_INLINE Pair StoreRounded(Pair v, char* row, size_t i) const {
+    uint16_t* p = reinterpret_cast<uint16_t*>(row) + i;
+    const VHalf a = hn::DemoteTo(DHalf(), v.a);
+    const VHalf b = hn::DemoteTo(DHalf(), v.b);
+    hn::StoreU(hn::BitCast(DHalf16(), a), DHalf16(), p);
+    hn::StoreU(hn::BitCast(DHalf16(), b), DHalf16(), p + kLanes);
+    return {Widen(a), Widen(b)};
+  }
+  HWY_INLINE Pair Round(Pair v) const {
+    return {Widen(hn::DemoteTo(DHalf(), v.a)),
+            Widen(hn::DemoteTo(DHalf(), v.b))};
+  }
+
+ private:
+  static HWY_INLINE VHalf LoadHalf(const uint16_t* p) {
+    return hn::BitCast(DHalf(), hn::LoadU(DHalf16(), p));
+  }
+  static HWY_INLINE VF Widen(VHalf half) { return hn::PromoteTo(DF(), half); }
+};
+
+// bf16 in order, one vector after the other, and safe for any NaN: for rows of
+// mixed dtypes.
+struct BF16InOrder {
+  HWY_INLINE Pair Load(const char* row, size_t i) const {
+    const uint16_t* p = reinterpret_cast<const uint16_t*>(row) + i;
+    return {LoadVector(p), LoadVector(p + kLanes)};
+  }
+  HWY_INLINE Pair StoreRounded(Pair v, char* row, size_t i) const {
+    uint16_t* p = reinterpret_cast<uint16_t*>(row) + i;
+    v = Round(v);
+    StoreVector(v.a, p);
+    StoreVector(v.b, p + kLanes);
+    return v;
+  }
+  HWY_INLINE Pair Round(Pair v) const { return {Round(v.a), Round(v.b)}; }
+
+ private:
+  static HWY_INLINE VF LoadVector(const uint16_t* p) {
+    const DU du;
+    const VU words = hn::PromoteTo(du, hn::LoadU(DHalf16(), p));
+    return hn::BitCast(DF(), hn::ShiftLeft<16>(words));
+  }
+  static HWY_INLINE void StoreVector(VF rounded, uint16_t* p) {
+    const VU words = hn::ShiftRight<16>(hn::BitCast(DU(), rounded));
+    hn::StoreU(hn::TruncateTo(DHalf16(), words), DHalf16(), p);
+  }
+  static HWY_INLINE VF Round(VF v) {
+    const DU du;
+    const VU bits = hn::BitCast(du, CanonicalNaN(v));
+    const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
+    const VU up = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFFu)));
+    return hn::BitCast(DF(), hn::And(up, hn::Set(du, 0xFFFF0000u)));
+  }
+};
+
+// Any dtype, known at run time: one predictable branch for each Pair.
+class AnyDType {
+ public:
+  static constexpr bool kEvenOdd = false;
+
+  explicit AnyDType(DType dtype) : dtype_(dtype) {}
+
+  HWY_INLINE Pair Load(const char* row, size_t i) const {
+    if (dtype_ == DType::kF32) return F32().Load(row, i);
+    if (dtype_ == DType::kF16) return F16().Load(row, i);
+    return BF16InOrder().Load(row, i);
+  }
+  HWY_INLINE void Store(Pair v, char* row, size_t i) const {
+    StoreRounded(v, row, i);
+  }
+  HWY_INLINE Pair StoreRounded(Pair v, char* row, size_t i) const {
+    if (dtype_ == DType::kF32) return F32().StoreRounded(v, row, i);
+    if (dtype_ == DType::kF16) return F16().StoreRounded(v, row, i);
+    return BF16InOrder().StoreRounded(v, row, i);
+  }
+  HWY_INLINE Pair Round(Pair v) const {
+    if (dtype_ == DType::kF32) return v;
+    if (dtype_ == DType::kF16) return F16().Round(v);
+    return BF16InOrder().Round(v);
+  }
+
+ private:
+  DType dtype_;
+};
+
+// The tensors of one row, and its gains where they are widened (see below).
+struct RowData {
+  RowData() = default;
+  RowData(const Rows& rows, int64_t row, const float* widened)
+      : gains(widened) {
+    for (int k = 0; k < kOperands; ++k) {
+      data[k] = rows.Row(static_cast<Operand>(k), row);
+    }
+  }
+  char* data[kOperands];
+  const float* gains;
+};
+
+// A step past the end of a row is made on a copy of its last elements, zero
+// padded, so that nothing outside the row is touched.
+
+class Tail {
+ public:
+  HWY_NOINLINE Tail(const Plan& plan, const RowData& row, size_t begin) {
+    const size_t count = static_cast<size_t>(plan.width) - begin;
+    copy_.gains = row.gains + begin;  // Padded already.
+    for (int k = 0; k < kRstd; ++k) {
+      if (!plan.has[k]) {
+        copy_.data[k] = nullptr;
+        continue;
+      }
+      const size_t size = static_cast<size_t>(SizeOf(plan.dtype[k]));
+      bytes_[k] = count * size;
+      origin_.data[k] = row.data[k] + begin * size;
+      copy_.data[k] = reinterpret_cast<char*>(buffer_[k]);
+      std::memset(buffer_[k], 0, sizeof(buffer_[k]));
+      std::memcpy(buffer_[k], origin_.data[k], bytes_[k]);
+    }
+  }
+
+  const RowData& row() const { return copy_; }
+
+  HWY_NOINLINE void CopyBack(Operand operand) const {
+    if (copy_.data[operand] == nullptr) return;
+    std::memcpy(origin_.data[operand], buffer_[operand], bytes_[operand]);
+  }
+
+ private:
+  alignas(64) float buffer_[kRstd][kStep];
+  RowData copy_;
+  RowData origin_;
+  size_t bytes_[kRstd];
+};
+
+// The 64 lanes of the sum.
+class Lanes {
+ public:
+  HWY_INLINE Lanes() {
+    FUSEDNORM_UNROLL
+    for (size_t p = 0; p < kPairs; ++p) {
+      lanes_[p] = {hn::Zero(DF()), hn::Zero(DF())};
+    }
+  }
+
+  // Lanes of pair p of a step: += u * u.
+  HWY_INLINE void AddSquare(size_t p, Pair u) {
+    lanes_[p] = {hn::MulAdd(u.a, u.a, lanes_[p].a),
+                 hn::MulAdd(u.b, u.b, lanes_[p].b)};
+  }
+
+  HWY_INLINE void AddLanes(const Lanes& other) {
+    FUSEDNORM_UNROLL
+    for (size_t p = 0; p < kPairs; ++p) {
+      lanes_[p] = {hn::Add(lanes_[p].a, other.lanes_[p].a),
+                   hn::Add(lanes_[p].b, other.lanes_[p].b)};
+    }
+  }
+
+  // All lanes added up at distances 32, 16, 8, 4, 2, 1. Pairs lie 2N apart;
+  // within the last one the vectors are N apart, or, split into even and odd
+  // elements, 1 apart, which is then the last distance instead.
+  template <bool kEvenOdd>
+  HWY_INLINE float Fold() {
+    FUSEDNORM_UNROLL
+    for (size_t half = kPairs / 2; half > 0; half /= 2) {
+      FUSEDNORM_UNROLL
+      for (size_t p = 0; p < half; ++p) {
+        lanes_[p] = {hn::Add(lanes_[p].a, lanes_[p + half].a),
+                     hn::Add(lanes_[p].b, lanes_[p + half].b)};
+      }
+    }
+    const DF df;
+    const Pair pair = lanes_[0];
+    if (kEvenOdd) return FoldVector(df, pair.a) + FoldVector(df, pair.b);
+    return FoldVector(df, hn::Add(pair.a, pair.b));
+  }
+
+ private:
+  // Halves of a vector onto each other, down to one lane.
+  template <class D>
+  static HWY_INLINE float FoldVector(D d, hn::Vec<D> v) {
+    if constexpr (hn::MaxLanes(D()) > 4) {
+      const hn::Half<D> dh;
+      return FoldVector(dh,
+                        hn::Add(hn::LowerHalf(dh, v), hn::UpperHalf(dh, v)));
+    } else {
+      (void)d;
+      v = hn::Add(v, hn::Shuffle1032(v));
+      v = hn::Add(v, hn::Shuffle2301(v));
+      return hn::GetLane(v);
+    }
+  }
+
+  Pair lanes_[kPairs];
+};
+
+// The sum of squares of one row in the order of reduction.h. `source(row, i)`
+// loads the Pair at element i, and may store it too (operand `stored`).
+template <bool kEvenOdd, class Source>
+HWY_INLINE double SumSquares(const Plan& plan, const RowData& row,
+                             Operand stored, const Source& source) {
+  const size_t width = static_cast<size_t>(plan.width);
+  const auto add_step = [&](Lanes& acc, const RowData& r, size_t i)
+                            FUSEDNORM_LAMBDA {
+                              FUSEDNORM_UNROLL
+                              for (size_t p = 0; p < kPairs; ++p) {
+                                acc.AddSquare(p, source(r, i + p * 2 * kLanes));
+                              }
+                            };
+  double sum = 0;
+  for (size_t chunk = 0; chunk < width; chunk += kChunk) {
+    const size_t chunk_end = HWY_MIN(chunk + kChunk, width);
+    Lanes top;
+    for (size_t block = chunk; block < chunk_end; block += kBlock) {
+      const size_t block_end = HWY_MIN(block + kBlock, chunk_end);
+      Lanes acc;
+      size_t i = block;
+      for (; i + kStep <= block_end; i += kStep) add_step(acc, row, i);
+      if (i < block_end) {
+        const Tail tail(plan, row, i);
+        add_step(acc, tail.row(), 0);
+        if (stored != kRstd) tail.CopyBack(stored);
+      }
+      top.AddLanes(acc);
+    }
+    sum += static_cast<double>(top.Fold<kEvenOdd>());
+  }
+  return sum;
+}
+
+// The output pass: `body(row, i)` computes and stores the Pair at element i.
+template <class Body>
+HWY_INLINE void ForEachPair(const Plan& plan, const RowData& row,
+                            const Body& body) {
+  const size_t width = static_cast<size_t>(plan.width);
+  const auto step = [&](const RowData& r, size_t i) FUSEDNORM_LAMBDA {
+    FUSEDNORM_UNROLL
+    for (size_t p = 0; p < kPairs; ++p) body(r, i + p * 2 * kLanes);
+  };
+  size_t i = 0;
+  for (; i + kStep <= width; i += kStep) step(row, i);
+  if (i < width) {
+    const Tail tail(plan, row, i);
+    step(tail.row(), 0);
+    tail.CopyBack(kOut);
+    tail.CopyBack(kResidualOut);
+  }
+}
+
+// The weight as the factor of the normalised value.
+
+struct NoWeight {
+  HWY_INLINE Pair Apply(Pair v, const RowData&, size_t) const { return v; }
+};
+
+// g = weight_offset + weight. An offset of 0 is added as -0, which leaves every
+// weight as it is, a weight of -0 included.
+template <class Codec>
+class Gain {
+ public:
+  Gain(Codec codec, float offset)
+      : codec_(codec), offset_(hn::Set(DF(), offset == 0 ? -0.0f : offset)) {}
+
+  HWY_INLINE Pair Load(const char* row, size_t i) const {
+    const Pair gain = Add(codec_.Load(row, i), offset_);
+    // Only f32 weights can hold the NaN payloads that harm a bf16 output.
+    return std::is_same<Codec, F32EvenOdd>::value ? CanonicalNaN(gain) : gain;
+  }
+  HWY_INLINE Pair Apply(Pair v, const RowData& row, size_t i) const {
+    return Mul(v, Load(row.data[kWeight], i));
+  }
+
+ private:
+  Codec codec_;
+  VF offset_;
+};
+
+// Gains that were computed once for all rows, in the order of Pairs.
+struct WidenedGain {
+  HWY_INLINE Pair Apply(Pair v, const RowData& row, size_t i) const {
+    const DF df;
+    const float* p = row.gains + i;
+    return Mul(v, Pair{hn::Load(df, p), hn::Load(df, p + kLanes)});
+  }
+};
+
+// An operation is a class with
+//   template <class Weight>
+//   static void Run(const Plan&, const Rows&, Weight, const float* gains);
+// and Codec, that of its vectors. Below are its row kernels by kind of weight.
+
+template <class Operation>
+void RunWithoutWeight(const Plan& plan, const Rows& rows) {
+  Operation::Run(plan, rows, NoWeight(), nullptr);
+}
+
+// Stack for widened gains: the widths of real models up to DeepSeek-V3's.
+constexpr int64_t kMaxWidened = 7168;
+// Widening reads and writes a row once; from here on that is small change.
+constexpr int64_t kMinRowsToWiden = 8;
+
+template <class Operation>
+HWY_NOINLINE void RunWidened(const Plan& plan, const Rows& rows,
+                             const float* gains) {
+  Operation::Run(plan, rows, WidenedGain(), gains);
+}
+
+template <class Operation, class W>
+HWY_NOINLINE void WidenAndRun(const Plan& plan, const Rows& rows,
+                              const Gain<W>& gain) {
+  alignas(64) float gains[kMaxWidened];
+  Plan weight_only = {};
+  weight_only.width = plan.width;
+  weight_only.has[kWeight] = true;
+  weight_only.dtype[kWeight] = plan.dtype[kWeight];
+  RowData row(rows, 0, gains);
+  ForEachPair(weight_only, row,
+              [&](const RowData& r, size_t i) FUSEDNORM_LAMBDA {
+                const DF df;
+                const Pair g = gain.Load(r.data[kWeight], i);
+                float* p = const_cast<float*>(r.gains) + i;
+                hn::Store(g.a, df, p);
+                hn::Store(g.b, df, p + kLanes);
+              });
+  RunWidened<Operation>(plan, rows, gains);
+}
+
+template <class Operation, class W>
+void RunWithWeight(const Plan& plan, const Rows& rows) {
+  const Gain<W> gain(W(), plan.weight_offset);
+  const bool one_row = rows.stride[kWeight] == 0;
+  if (Operation::Codec::kSize == 2 && one_row &&
+      rows.count >= kMinRowsToWiden && plan.width <= kMaxWidened) {
+    WidenAndRun<Operation>(plan, rows, gain);
+  } else {
+    Operation::Run(plan, rows, gain, nullptr);
+  }
+}
+
+// The kernel for a weight of the vectors' dtype, of f32, or none; null for
+// other dtypes.
+template <class Operation>
+RowKernel SelectByWeight(const Plan& plan) {
+  using Codec = typename Operation::Codec;
+  if (!plan.has[kWeight]) return &RunWithoutWeight<Operation>;
+  if (plan.dtype[kWeight] == plan.dtype[kX]) {
+    return &RunWithWeight<Operation, Codec>;
+  }
+  if (plan.dtype[kWeight] == DType::kF32) {
+    return &RunWithWeight<Operation, typename Codec::F32Beside>;
+  }
+  return nullptr;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace internal
+}  // namespace fusednorm
+HWY_AFTER_NAMESPACE();
+
+#endif  // FUSEDNORM_KERNELS_SIMD_INL_H_
