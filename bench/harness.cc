@@ -1,0 +1,191 @@
+#include "bench/harness.h"
+
+#include <benchmark/benchmark.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+
+#include "bench/roofline.h"
+#include "fusednorm/c.h"
+#include "fusednorm/targets.h"
+#include "hwy/highway.h"
+
+namespace fusednorm {
+namespace bench {
+namespace {
+
+// Long beside the clock's own cost, short beside the machine's moods.
+constexpr double kSampleSeconds = 200e-6;
+constexpr int64_t kMinRounds = 5;
+constexpr int64_t kMaxRounds = 301;
+
+// With one thread its own time, so that the turns of other processes do not
+// count; with more the time that passes.
+double Now(int threads) {
+  timespec now;
+  clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) +
+         static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+double Seconds(const Kernel& kernel, int64_t calls, int threads) {
+  const double start = Now(threads);
+  kernel.run(calls);
+  return Now(threads) - start;
+}
+
+std::string CpuName() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const size_t colon = line.find(": ");
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) {
+      return line.substr(colon + 2);
+    }
+  }
+  return "unknown";  // AArch64 kernels do not tell.
+}
+
+std::string Compiler() {
+#if defined(__clang__)
+  return std::string("Clang ") + __clang_version__;
+#else
+  return std::string("GCC ") + __VERSION__;
+#endif
+}
+
+[[noreturn]] void Refuse(const std::string& message) {
+  std::fprintf(stderr, "%s\n", message.c_str());
+  std::exit(2);
+}
+
+void SetSelection(const std::string& value, Flags* flags) {
+  if (value == "quick") {
+    flags->max_cost = 0;
+    flags->seconds = 0.1;
+  } else if (value == "default") {
+    flags->max_cost = 2;
+  } else if (value == "full") {
+    flags->max_cost = std::numeric_limits<int>::max();
+  } else {
+    Refuse("--selection: quick, default or full, not " + value);
+  }
+}
+
+void SetThreads(const std::string& value, Flags* flags) {
+  flags->threads = std::atoi(value.c_str());
+  if (flags->threads < 1) Refuse("--threads: a number from 1, not " + value);
+#if !defined(_OPENMP)
+  if (flags->threads > 1) Refuse("--threads: this build has no OpenMP");
+#endif
+}
+
+}  // namespace
+
+Flags ParseFlags(int* argc, char** argv) {
+  Flags flags;
+  int kept = 1;
+  for (int i = 1; i < *argc; ++i) {
+    const std::string argument = argv[i];
+    const size_t equals = argument.find('=');
+    const std::string name = argument.substr(0, equals);
+    const std::string value =
+        equals == std::string::npos ? "" : argument.substr(equals + 1);
+    if (name == "--selection") {
+      SetSelection(value, &flags);
+    } else if (name == "--threads") {
+      SetThreads(value, &flags);
+    } else {
+      argv[kept++] = argv[i];
+    }
+  }
+  *argc = kept;
+  return flags;
+}
+
+void DescribeRun(const Flags& flags) {
+  char clock[32];
+  std::snprintf(clock, sizeof(clock), "%.2f", ClockGHz());
+  benchmark::AddCustomContext("cpu", CpuName());
+  benchmark::AddCustomContext("clock_ghz", clock);
+  benchmark::AddCustomContext("compiler", Compiler());
+  benchmark::AddCustomContext("highway", std::to_string(HWY_MAJOR) + "." +
+                                             std::to_string(HWY_MINOR) + "." +
+                                             std::to_string(HWY_PATCH));
+  benchmark::AddCustomContext("fusednorm", fusednorm_version());
+  benchmark::AddCustomContext("targets", TargetNames());
+  benchmark::AddCustomContext("threads", std::to_string(flags.threads));
+}
+
+size_t LastLevelCache() {
+  size_t bytes = 0;
+  for (const auto& cache : benchmark::CPUInfo::Get().caches) {
+    if (cache.type == "Instruction") continue;
+    bytes = std::max(bytes, static_cast<size_t>(cache.size));
+  }
+  return bytes != 0 ? bytes : size_t{32} << 20;
+}
+
+uint8_t* Memory(size_t bytes) {
+  static uint8_t* buffer = nullptr;
+  static size_t capacity = 0;
+  if (bytes <= capacity) return buffer;
+
+  const size_t page = 4096;
+  const size_t wanted = (bytes + page - 1) / page * page;
+  const size_t machine = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
+                         static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  if (wanted > machine / 2) return nullptr;
+  std::free(buffer);
+  buffer = static_cast<uint8_t*>(std::aligned_alloc(page, wanted));
+  capacity = buffer != nullptr ? wanted : 0;
+  return buffer;
+}
+
+std::vector<Samples> TimeInTurn(const std::vector<Kernel>& kernels, bool warm,
+                                int64_t min_calls, const Flags& flags) {
+  std::vector<int64_t> calls;
+  double round = 0;
+  for (const Kernel& kernel : kernels) {
+    if (warm) kernel.run(min_calls);
+    const double once = Seconds(kernel, min_calls, flags.threads) /
+                        static_cast<double>(min_calls);
+    const int64_t wanted = static_cast<int64_t>(kSampleSeconds / once);
+    calls.push_back(std::max(min_calls, wanted));
+    round += once * static_cast<double>(calls.back() + (warm ? 1 : 0));
+  }
+  const int64_t rounds = std::clamp(static_cast<int64_t>(flags.seconds / round),
+                                    kMinRounds, kMaxRounds);
+
+  std::vector<Samples> samples(kernels.size());
+  for (int64_t i = 0; i < rounds; ++i) {
+    for (size_t k = 0; k < kernels.size(); ++k) {
+      if (warm) kernels[k].run(1);
+      samples[k].push_back(Seconds(kernels[k], calls[k], flags.threads) /
+                           static_cast<double>(calls[k]));
+    }
+  }
+  return samples;
+}
+
+double Quantile(Samples samples, double q) {
+  const double place = q * static_cast<double>(samples.size() - 1);
+  const auto nth = samples.begin() + std::lround(place);
+  std::nth_element(samples.begin(), nth, samples.end());
+  return *nth;
+}
+
+double MedianRatio(const Samples& a, const Samples& b) {
+  Samples ratios(a.size());
+  std::transform(a.begin(), a.end(), b.begin(), ratios.begin(),
+                 [](double x, double y) { return x / y; });
+  return Median(ratios);
+}
+
+}  // namespace bench
+}  // namespace fusednorm

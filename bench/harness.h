@@ -1,0 +1,59 @@
+// What every benchmark needs: the run's flags and context, memory, and timing
+// in turn.
+#ifndef FUSEDNORM_BENCH_HARNESS_H_
+#define FUSEDNORM_BENCH_HARNESS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace fusednorm {
+namespace bench {
+
+struct Flags {
+  int max_cost = 2;       // --selection=quick|default|full: 0, 2, all
+  int threads = 1;        // --threads=N
+  double seconds = 0.15;  // Of timing per benchmark; less with quick.
+};
+
+// Takes our flags out of argv and leaves Google Benchmark's. Exits on a flag
+// that cannot be met.
+Flags ParseFlags(int* argc, char** argv);
+
+// Writes into the JSON's context what the figures depend on: CPU, clock,
+// compiler, Highway, targets. Caches and time are there already.
+void DescribeRun(const Flags& flags);
+
+// Of the last-level cache, in bytes; 32 MiB where the system does not tell.
+size_t LastLevelCache();
+
+// One buffer for all benchmarks, page-aligned. Null if it would take more than
+// half of the machine's memory.
+uint8_t* Memory(size_t bytes);
+
+// Things to be timed against each other; run(n) does the thing n times.
+struct Kernel {
+  std::string name;
+  std::function<void(int64_t calls)> run;
+};
+
+// Seconds per call of each kernel, one sample per round. In a round the kernels
+// take turns, so that a slow spell of the machine hits all of them.
+//   warm       one call that is not timed comes before each sample
+//   min_calls  per sample; more where a call is short
+using Samples = std::vector<double>;
+std::vector<Samples> TimeInTurn(const std::vector<Kernel>& kernels, bool warm,
+                                int64_t min_calls, const Flags& flags);
+
+double Quantile(Samples samples, double q);
+inline double Median(const Samples& samples) { return Quantile(samples, 0.5); }
+
+// The median over the rounds of a / b.
+double MedianRatio(const Samples& a, const Samples& b);
+
+}  // namespace bench
+}  // namespace fusednorm
+
+#endif  // FUSEDNORM_BENCH_HARNESS_H_
