@@ -1,102 +1,126 @@
-// The public C++ functions: each lists its tensors and runs.
-#include <cstdint>
-
+// The public C++ functions and their twins in `reference`.
 #include "fusednorm/fusednorm.h"
 #include "fusednorm/reference.h"
-#include "kernels/check.h"
-#include "kernels/parallel.h"
-#include "kernels/reference.h"
-#include "kernels/select.h"
-#include "kernels/targets.h"
+#include "kernels/fp_environment.h"
+#include "kernels/reduction.h"
+#include "kernels/run.h"
+#include "kernels/scalar.h"
 
 namespace fusednorm {
-namespace internal {
+
+using internal::Argument;
+using internal::Backend;
+using internal::Op;
+
 namespace {
 
-const ConstTensor* Optional(const ConstTensor& tensor) {
-  return tensor.rank == 0 && tensor.data == nullptr ? nullptr : &tensor;
+Argument Required(internal::Operand operand, const ConstTensor& tensor) {
+  return {operand, true, tensor};
 }
 
-// A Tensor as a row of Arguments.
-struct Output {
-  explicit Output(const Tensor& tensor) : view(tensor) {}
-  const ConstTensor view;
-};
+// A default-constructed view is one left out.
+Argument Optional(internal::Operand operand, const ConstTensor& tensor) {
+  return {operand, tensor.rank != 0 || tensor.data != nullptr, tensor};
+}
 
 }  // namespace
 
-Status Run(Op op, Backend backend, const Arguments& arguments,
-           const Options& options) noexcept {
-  Target target = Target::kScalar;
-  if (backend == Backend::kCurrentTarget) {
-    const Status status = CurrentTarget(&target);
-    if (!status.ok()) return status;
+// Defines an operation and its reference: the same call but for the backend.
+#define FUSEDNORM_DEFINE(op, parameters, ...)                    \
+  Status op parameters noexcept {                                \
+    return Run(Op::k##op, Backend::kCurrentTarget, __VA_ARGS__); \
+  }                                                              \
+  namespace reference {                                          \
+  Status op parameters noexcept {                                \
+    return Run(Op::k##op, Backend::kReference, __VA_ARGS__);     \
+  }                                                              \
   }
-  Plan plan;
-  Geometry geometry;
-  const Status status = Check(op, arguments, options, &plan, &geometry);
-  if (!status.ok() || geometry.rows == 0) return status;
-  RunRows(plan, geometry, Select(target, plan), options);
-  return {};
-}
 
-namespace {
+FUSEDNORM_DEFINE(RmsNorm,
+                 (const ConstTensor& x, const ConstTensor& weight,
+                  const Tensor& out, const Options& options),
+                 {Required(internal::kX, x),
+                  Optional(internal::kWeight, weight),
+                  Required(internal::kOut, out)},
+                 options)
 
-Status RmsNorm(Backend backend, const ConstTensor& x, const ConstTensor& weight,
-               const Tensor& out, const Options& options) {
-  const Output out_view(out);
-  Arguments arguments;
-  arguments.tensor[kX] = &x;
-  arguments.tensor[kWeight] = Optional(weight);
-  arguments.tensor[kOut] = &out_view.view;
-  return Run(Op::kRmsNorm, backend, arguments, options);
-}
-
-Status AddRmsNorm(Backend backend, const ConstTensor& x,
-                  const ConstTensor& residual, const ConstTensor& weight,
-                  const Tensor& out, const Tensor& residual_out,
-                  const Options& options) {
-  const Output out_view(out);
-  const Output residual_out_view(residual_out);
-  Arguments arguments;
-  arguments.tensor[kX] = &x;
-  arguments.tensor[kResidual] = &residual;
-  arguments.tensor[kWeight] = Optional(weight);
-  arguments.tensor[kOut] = &out_view.view;
-  arguments.tensor[kResidualOut] = Optional(residual_out_view.view);
-  return Run(Op::kAddRmsNorm, backend, arguments, options);
-}
-
-}  // namespace
-}  // namespace internal
-
-Status RmsNorm(const ConstTensor& x, const ConstTensor& weight,
-               const Tensor& out, const Options& options) noexcept {
-  return internal::RmsNorm(internal::Backend::kCurrentTarget, x, weight, out,
-                           options);
-}
-
-Status AddRmsNorm(const ConstTensor& x, const ConstTensor& residual,
+FUSEDNORM_DEFINE(AddRmsNorm,
+                 (const ConstTensor& x, const ConstTensor& residual,
                   const ConstTensor& weight, const Tensor& out,
-                  const Tensor& residual_out, const Options& options) noexcept {
-  return internal::AddRmsNorm(internal::Backend::kCurrentTarget, x, residual,
-                              weight, out, residual_out, options);
-}
+                  const Tensor& residual_out, const Options& options),
+                 {Required(internal::kX, x),
+                  Required(internal::kResidual, residual),
+                  Optional(internal::kWeight, weight),
+                  Required(internal::kOut, out),
+                  Optional(internal::kResidualOut, residual_out)},
+                 options)
 
-namespace reference {
+FUSEDNORM_DEFINE(
+    RmsNormAdd,
+    (const ConstTensor& x, const ConstTensor& residual,
+     const ConstTensor& weight, const Tensor& out, const Options& options),
+    {Required(internal::kX, x), Required(internal::kResidual, residual),
+     Optional(internal::kWeight, weight), Required(internal::kOut, out)},
+    options)
 
-Status RmsNorm(const ConstTensor& x, const ConstTensor& weight,
-               const Tensor& out, const Options& options) noexcept {
-  return internal::RmsNorm(internal::Backend::kReference, x, weight, out,
-                           options);
-}
+FUSEDNORM_DEFINE(
+    RmsNormAddRmsNorm,
+    (const ConstTensor& x, const ConstTensor& residual,
+     const ConstTensor& weight_post, const ConstTensor& weight_pre,
+     const Tensor& out, const Tensor& residual_out, const Options& options),
+    {Required(internal::kX, x), Required(internal::kResidual, residual),
+     Optional(internal::kWeight, weight_post),
+     Optional(internal::kWeightPre, weight_pre), Required(internal::kOut, out),
+     Required(internal::kResidualOut, residual_out)},
+    options)
 
-Status AddRmsNorm(const ConstTensor& x, const ConstTensor& residual,
+FUSEDNORM_DEFINE(RowRstd,
+                 (const ConstTensor& x, float* rstd, const Options& options),
+                 {Required(internal::kX, x)}, options, rstd)
+
+FUSEDNORM_DEFINE(RowSumSquares,
+                 (const ConstTensor& x, double* sum_squares,
+                  const Options& options),
+                 {Required(internal::kX, x)}, options, sum_squares)
+
+FUSEDNORM_DEFINE(RmsNormWithRstd,
+                 (const ConstTensor& x, const float* rstd,
                   const ConstTensor& weight, const Tensor& out,
-                  const Tensor& residual_out, const Options& options) noexcept {
-  return internal::AddRmsNorm(internal::Backend::kReference, x, residual,
-                              weight, out, residual_out, options);
+                  const Options& options),
+                 {Required(internal::kX, x),
+                  Optional(internal::kWeight, weight),
+                  Required(internal::kOut, out)},
+                 options, rstd)
+
+FUSEDNORM_DEFINE(RmsNormBackward,
+                 (const ConstTensor& x, const ConstTensor& weight,
+                  const ConstTensor& dy, const Tensor& dx,
+                  const Tensor& dweight, const Options& options),
+                 {Required(internal::kX, x),
+                  Optional(internal::kWeight, weight),
+                  Required(internal::kDy, dy), Optional(internal::kOut, dx),
+                  Optional(internal::kDWeight, dweight)},
+                 options)
+
+FUSEDNORM_DEFINE(
+    AddRmsNormBackward,
+    (const ConstTensor& h, const ConstTensor& weight, const ConstTensor& dy,
+     const ConstTensor& d_residual_out, const Tensor& dh, const Tensor& dweight,
+     const Options& options),
+    {Required(internal::kX, h), Optional(internal::kWeight, weight),
+     Required(internal::kDy, dy), Optional(internal::kResidual, d_residual_out),
+     Optional(internal::kOut, dh), Optional(internal::kDWeight, dweight)},
+    options)
+
+#undef FUSEDNORM_DEFINE
+
+float RstdFromSumSquares(double sum_squares, int64_t width,
+                         float eps) noexcept {
+  const internal::ScopedFpEnvironment environment;
+  const internal::Statistic statistic =
+      internal::StatisticFromSum(sum_squares, static_cast<float>(width), eps);
+  if (statistic.ordinary) return statistic.rstd;
+  return static_cast<float>(internal::WideRstd(sum_squares, width, eps));
 }
 
-}  // namespace reference
 }  // namespace fusednorm

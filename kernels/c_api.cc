@@ -1,12 +1,12 @@
 // The C ABI on top of the C++ functions' common path.
-#include "fusednorm/c.h"
-
 #include <cstddef>
 #include <cstring>
+#include <initializer_list>
 
-#include "fusednorm/targets.h"
+#include "fusednorm/c.h"
+#include "fusednorm/fusednorm.h"
 #include "kernels/error.h"
-#include "kernels/select.h"
+#include "kernels/run.h"
 
 namespace {
 
@@ -15,7 +15,7 @@ using fusednorm::DType;
 using fusednorm::Options;
 using fusednorm::Status;
 using fusednorm::StatusCode;
-using fusednorm::internal::Arguments;
+using fusednorm::internal::Argument;
 using fusednorm::internal::Backend;
 using fusednorm::internal::Error;
 using fusednorm::internal::Op;
@@ -25,25 +25,19 @@ fusednorm_status Code(const Status& status) {
   return static_cast<fusednorm_status>(status.code());
 }
 
-// The C struct as a view, or null.
-class View {
- public:
-  explicit View(const fusednorm_tensor* tensor) : given_(tensor != nullptr) {
-    if (!given_) return;
-    view_.data = tensor->data;
-    view_.dtype = static_cast<DType>(tensor->dtype);
-    view_.rank = tensor->rank;
-    for (int axis = 0; axis < ConstTensor::kMaxRank; ++axis) {
-      view_.shape[axis] = tensor->shape[axis];
-      view_.strides[axis] = tensor->strides[axis];
-    }
+Argument Pass(Operand operand, const fusednorm_tensor* tensor) {
+  Argument argument = {operand, tensor != nullptr, {}};
+  if (tensor == nullptr) return argument;
+  ConstTensor& view = argument.view;
+  view.data = tensor->data;
+  view.dtype = static_cast<DType>(tensor->dtype);
+  view.rank = tensor->rank;
+  for (int axis = 0; axis < ConstTensor::kMaxRank; ++axis) {
+    view.shape[axis] = tensor->shape[axis];
+    view.strides[axis] = tensor->strides[axis];
   }
-  const ConstTensor* get() const { return given_ ? &view_ : nullptr; }
-
- private:
-  bool given_;
-  ConstTensor view_;
-};
+  return argument;
+}
 
 // What the caller's struct lacks, because it was compiled against an older
 // header, keeps its default.
@@ -74,57 +68,31 @@ Status ReadOptions(const fusednorm_options* given, Options* options) {
   return {};
 }
 
-fusednorm_status Run(Op op, Backend backend, const Arguments& arguments,
-                     const fusednorm_options* options) {
+fusednorm_status Run(Op op, Backend backend,
+                     std::initializer_list<Argument> arguments,
+                     const fusednorm_options* options,
+                     const void* per_row = nullptr) {
   Options read;
   const Status status = ReadOptions(options, &read);
   if (!status.ok()) return Code(status);
-  return Code(fusednorm::internal::Run(op, backend, arguments, read));
-}
-
-fusednorm_status RmsNorm(Backend backend, const fusednorm_tensor* x,
-                         const fusednorm_tensor* weight,
-                         const fusednorm_tensor* out,
-                         const fusednorm_options* options) {
-  const View views[] = {View(x), View(weight), View(out)};
-  Arguments arguments;
-  arguments.tensor[Operand::kX] = views[0].get();
-  arguments.tensor[Operand::kWeight] = views[1].get();
-  arguments.tensor[Operand::kOut] = views[2].get();
-  return Run(Op::kRmsNorm, backend, arguments, options);
-}
-
-fusednorm_status AddRmsNorm(Backend backend, const fusednorm_tensor* x,
-                            const fusednorm_tensor* residual,
-                            const fusednorm_tensor* weight,
-                            const fusednorm_tensor* out,
-                            const fusednorm_tensor* residual_out,
-                            const fusednorm_options* options) {
-  const View views[] = {View(x), View(residual), View(weight), View(out),
-                        View(residual_out)};
-  Arguments arguments;
-  arguments.tensor[Operand::kX] = views[0].get();
-  arguments.tensor[Operand::kResidual] = views[1].get();
-  arguments.tensor[Operand::kWeight] = views[2].get();
-  arguments.tensor[Operand::kOut] = views[3].get();
-  arguments.tensor[Operand::kResidualOut] = views[4].get();
-  return Run(Op::kAddRmsNorm, backend, arguments, options);
+  return Code(fusednorm::internal::Run(op, backend, arguments, read, per_row));
 }
 
 fusednorm_status RmsNormF32(Backend backend, const float* x,
                             const float* weight, float* out, int64_t rows,
                             int64_t width, float eps) {
-  const ConstTensor x_view(x, DType::kF32, {rows, width});
+  const ConstTensor rows_view(x, DType::kF32, {rows, width});
+  ConstTensor out_view = rows_view;
+  out_view.data = out;
   const ConstTensor weight_view(weight, DType::kF32, {width});
-  const ConstTensor out_view(out, DType::kF32, {rows, width});
-  Arguments arguments;
-  arguments.tensor[Operand::kX] = &x_view;
-  if (weight != nullptr) arguments.tensor[Operand::kWeight] = &weight_view;
-  arguments.tensor[Operand::kOut] = &out_view;
   Options options;
   options.eps = eps;
-  return Code(
-      fusednorm::internal::Run(Op::kRmsNorm, backend, arguments, options));
+  return Code(fusednorm::internal::Run(
+      Op::kRmsNorm, backend,
+      {{Operand::kX, true, rows_view},
+       {Operand::kWeight, weight != nullptr, weight_view},
+       {Operand::kOut, true, out_view}},
+      options));
 }
 
 }  // namespace
@@ -141,22 +109,93 @@ void fusednorm_options_init(fusednorm_options* options) {
   options->residual_scale = defaults.residual_scale;
 }
 
-fusednorm_status fusednorm_rms_norm(const fusednorm_tensor* x,
-                                    const fusednorm_tensor* weight,
-                                    const fusednorm_tensor* out,
-                                    const fusednorm_options* options) {
-  return RmsNorm(Backend::kCurrentTarget, x, weight, out, options);
-}
+// Defines an operation and its reference: the same call but for the backend.
+#define FUSEDNORM_DEFINE(name, op, parameters, ...)           \
+  fusednorm_status fusednorm_##name parameters {              \
+    return Run(Op::op, Backend::kCurrentTarget, __VA_ARGS__); \
+  }                                                           \
+  fusednorm_status fusednorm_reference_##name parameters {    \
+    return Run(Op::op, Backend::kReference, __VA_ARGS__);     \
+  }
 
-fusednorm_status fusednorm_add_rms_norm(const fusednorm_tensor* x,
-                                        const fusednorm_tensor* residual,
-                                        const fusednorm_tensor* weight,
-                                        const fusednorm_tensor* out,
-                                        const fusednorm_tensor* residual_out,
-                                        const fusednorm_options* options) {
-  return AddRmsNorm(Backend::kCurrentTarget, x, residual, weight, out,
-                    residual_out, options);
-}
+FUSEDNORM_DEFINE(rms_norm, kRmsNorm,
+                 (const fusednorm_tensor* x, const fusednorm_tensor* weight,
+                  const fusednorm_tensor* out,
+                  const fusednorm_options* options),
+                 {Pass(Operand::kX, x), Pass(Operand::kWeight, weight),
+                  Pass(Operand::kOut, out)},
+                 options)
+
+FUSEDNORM_DEFINE(add_rms_norm, kAddRmsNorm,
+                 (const fusednorm_tensor* x, const fusednorm_tensor* residual,
+                  const fusednorm_tensor* weight, const fusednorm_tensor* out,
+                  const fusednorm_tensor* residual_out,
+                  const fusednorm_options* options),
+                 {Pass(Operand::kX, x), Pass(Operand::kResidual, residual),
+                  Pass(Operand::kWeight, weight), Pass(Operand::kOut, out),
+                  Pass(Operand::kResidualOut, residual_out)},
+                 options)
+
+FUSEDNORM_DEFINE(rms_norm_add, kRmsNormAdd,
+                 (const fusednorm_tensor* x, const fusednorm_tensor* residual,
+                  const fusednorm_tensor* weight, const fusednorm_tensor* out,
+                  const fusednorm_options* options),
+                 {Pass(Operand::kX, x), Pass(Operand::kResidual, residual),
+                  Pass(Operand::kWeight, weight), Pass(Operand::kOut, out)},
+                 options)
+
+FUSEDNORM_DEFINE(
+    rms_norm_add_rms_norm, kRmsNormAddRmsNorm,
+    (const fusednorm_tensor* x, const fusednorm_tensor* residual,
+     const fusednorm_tensor* weight_post, const fusednorm_tensor* weight_pre,
+     const fusednorm_tensor* out, const fusednorm_tensor* residual_out,
+     const fusednorm_options* options),
+    {Pass(Operand::kX, x), Pass(Operand::kResidual, residual),
+     Pass(Operand::kWeight, weight_post), Pass(Operand::kWeightPre, weight_pre),
+     Pass(Operand::kOut, out), Pass(Operand::kResidualOut, residual_out)},
+    options)
+
+FUSEDNORM_DEFINE(row_rstd, kRowRstd,
+                 (const fusednorm_tensor* x, float* rstd,
+                  const fusednorm_options* options),
+                 {Pass(Operand::kX, x)}, options, rstd)
+
+FUSEDNORM_DEFINE(row_sum_squares, kRowSumSquares,
+                 (const fusednorm_tensor* x, double* sum_squares,
+                  const fusednorm_options* options),
+                 {Pass(Operand::kX, x)}, options, sum_squares)
+
+FUSEDNORM_DEFINE(rms_norm_with_rstd, kRmsNormWithRstd,
+                 (const fusednorm_tensor* x, const float* rstd,
+                  const fusednorm_tensor* weight, const fusednorm_tensor* out,
+                  const fusednorm_options* options),
+                 {Pass(Operand::kX, x), Pass(Operand::kWeight, weight),
+                  Pass(Operand::kOut, out)},
+                 options, rstd)
+
+FUSEDNORM_DEFINE(rms_norm_backward, kRmsNormBackward,
+                 (const fusednorm_tensor* x, const fusednorm_tensor* weight,
+                  const fusednorm_tensor* dy, const fusednorm_tensor* dx,
+                  const fusednorm_tensor* dweight,
+                  const fusednorm_options* options),
+                 {Pass(Operand::kX, x), Pass(Operand::kWeight, weight),
+                  Pass(Operand::kDy, dy), Pass(Operand::kOut, dx),
+                  Pass(Operand::kDWeight, dweight)},
+                 options)
+
+FUSEDNORM_DEFINE(add_rms_norm_backward, kAddRmsNormBackward,
+                 (const fusednorm_tensor* h, const fusednorm_tensor* weight,
+                  const fusednorm_tensor* dy,
+                  const fusednorm_tensor* d_residual_out,
+                  const fusednorm_tensor* dh, const fusednorm_tensor* dweight,
+                  const fusednorm_options* options),
+                 {Pass(Operand::kX, h), Pass(Operand::kWeight, weight),
+                  Pass(Operand::kDy, dy),
+                  Pass(Operand::kResidual, d_residual_out),
+                  Pass(Operand::kOut, dh), Pass(Operand::kDWeight, dweight)},
+                 options)
+
+#undef FUSEDNORM_DEFINE
 
 fusednorm_status fusednorm_rms_norm_f32(const float* x, const float* weight,
                                         float* out, int64_t rows, int64_t width,
@@ -164,25 +203,21 @@ fusednorm_status fusednorm_rms_norm_f32(const float* x, const float* weight,
   return RmsNormF32(Backend::kCurrentTarget, x, weight, out, rows, width, eps);
 }
 
-fusednorm_status fusednorm_reference_rms_norm(
-    const fusednorm_tensor* x, const fusednorm_tensor* weight,
-    const fusednorm_tensor* out, const fusednorm_options* options) {
-  return RmsNorm(Backend::kReference, x, weight, out, options);
-}
-
-fusednorm_status fusednorm_reference_add_rms_norm(
-    const fusednorm_tensor* x, const fusednorm_tensor* residual,
-    const fusednorm_tensor* weight, const fusednorm_tensor* out,
-    const fusednorm_tensor* residual_out, const fusednorm_options* options) {
-  return AddRmsNorm(Backend::kReference, x, residual, weight, out, residual_out,
-                    options);
-}
-
 fusednorm_status fusednorm_reference_rms_norm_f32(const float* x,
                                                   const float* weight,
                                                   float* out, int64_t rows,
                                                   int64_t width, float eps) {
   return RmsNormF32(Backend::kReference, x, weight, out, rows, width, eps);
+}
+
+float fusednorm_rstd_from_sum_squares(double sum_squares, int64_t width,
+                                      float eps) {
+  return fusednorm::RstdFromSumSquares(sum_squares, width, eps);
+}
+
+float fusednorm_reference_rstd_from_sum_squares(double sum_squares,
+                                                int64_t width, float eps) {
+  return fusednorm::RstdFromSumSquares(sum_squares, width, eps);
 }
 
 const char* fusednorm_last_error(void) {

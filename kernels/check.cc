@@ -5,6 +5,7 @@
 
 #include "kernels/error.h"
 #include "kernels/overlap.h"
+#include "kernels/signature.h"
 
 namespace fusednorm {
 namespace internal {
@@ -12,12 +13,6 @@ namespace {
 
 constexpr StatusCode kInvalid = StatusCode::kInvalidArgument;
 constexpr StatusCode kUnsupported = StatusCode::kUnsupported;
-
-const char* Name(Operand operand) {
-  static constexpr const char* kNames[kOperands] = {
-      "x", "residual", "weight", "out", "residual_out", "rstd"};
-  return kNames[operand];
-}
 
 const char* Name(DType dtype) {
   switch (dtype) {
@@ -37,30 +32,6 @@ const char* Name(DType dtype) {
       return "q8_0";
   }
   return nullptr;
-}
-
-constexpr unsigned Bit(Operand operand) { return 1u << operand; }
-constexpr unsigned kOutputs = Bit(kOut) | Bit(kResidualOut) | Bit(kRstd);
-
-// What an operation takes, and which outputs may lie on which inputs.
-struct Signature {
-  unsigned required;
-  unsigned optional;
-  unsigned aliases[kOperands];  // Of an output: the inputs.
-};
-
-Signature SignatureOf(Op op) {
-  Signature s = {};
-  s.required = Bit(kX) | Bit(kOut);
-  s.optional = Bit(kWeight);
-  s.aliases[kOut] = Bit(kX);
-  if (op == Op::kAddRmsNorm) {
-    s.required |= Bit(kResidual);
-    s.optional |= Bit(kResidualOut);
-    s.aliases[kOut] |= Bit(kResidual);
-    s.aliases[kResidualOut] = Bit(kX) | Bit(kResidual);
-  }
-  return s;
 }
 
 // dtype, rank, shape and strides of one tensor by itself.
@@ -94,18 +65,22 @@ Status CheckView(const char* name, const ConstTensor& t) {
   return {};
 }
 
-Status CheckDType(const char* name, DType dtype, DType x) {
-  const bool offered = dtype == DType::kF32 || dtype == DType::kBF16 ||
-                       dtype == DType::kF16 || dtype == DType::kF64;
+// f64 mixes with nothing, but dweight may be f64, as values per row are.
+Status CheckDType(const Slot& slot, const ConstTensor& t, const ConstTensor& x,
+                  const char* x_name) {
+  const bool offered = t.dtype == DType::kF32 || t.dtype == DType::kBF16 ||
+                       t.dtype == DType::kF16 || t.dtype == DType::kF64;
   if (!offered) {
-    return Error(kUnsupported, "%s.dtype is %s, not offered here", name,
-                 Name(dtype));
+    return Error(kUnsupported, "%s.dtype is %s, not offered here", slot.name,
+                 Name(t.dtype));
   }
-  if ((dtype == DType::kF64) != (x == DType::kF64)) {
+  const bool f64 = t.dtype == DType::kF64;
+  if (f64 != (x.dtype == DType::kF64) &&
+      !(f64 && slot.role == Role::kDWeight)) {
     return Error(kUnsupported,
-                 "%s.dtype is %s with x.dtype %s: f64 does not "
-                 "mix with others",
-                 name, Name(dtype), Name(x));
+                 "%s.dtype is %s with %s.dtype %s: f64 does not mix with "
+                 "others",
+                 slot.name, Name(t.dtype), x_name, Name(x.dtype));
   }
   return {};
 }
@@ -117,20 +92,21 @@ Status ShapeMismatch(const char* name, int axis, int64_t is, int64_t wanted) {
 }
 
 // The same shape as x; a weight is one row, or has 1 where it repeats.
-Status CheckShape(Operand operand, const ConstTensor& t, const ConstTensor& x) {
-  const char* name = Name(operand);
+Status CheckShape(const Slot& slot, const ConstTensor& t,
+                  const ConstTensor& x) {
   const int64_t width = x.shape[x.rank - 1];
-  const bool is_weight = operand == kWeight;
+  const bool is_weight =
+      slot.role == Role::kWeight || slot.role == Role::kDWeight;
   if (t.rank != x.rank && !(is_weight && t.rank == 1)) {
-    return Error(kInvalid, "%s.rank is %d, but x.rank is %d", name,
+    return Error(kInvalid, "%s.rank is %d, but x.rank is %d", slot.name,
                  static_cast<int>(t.rank), static_cast<int>(x.rank));
   }
   if (t.shape[t.rank - 1] != width) {
-    return ShapeMismatch(name, t.rank - 1, t.shape[t.rank - 1], width);
+    return ShapeMismatch(slot.name, t.rank - 1, t.shape[t.rank - 1], width);
   }
   for (int axis = 0; axis < t.rank - 1; ++axis) {
     if (t.shape[axis] != x.shape[axis] && !(is_weight && t.shape[axis] == 1)) {
-      return ShapeMismatch(name, axis, t.shape[axis], x.shape[axis]);
+      return ShapeMismatch(slot.name, axis, t.shape[axis], x.shape[axis]);
     }
   }
   return {};
@@ -166,36 +142,47 @@ Status MakeByteView(const char* name, const ConstTensor& t, ByteView* view) {
   return {};
 }
 
-bool SameView(const ConstTensor& a, const ConstTensor& b) {
-  if (a.data != b.data || a.dtype != b.dtype || a.rank != b.rank) return false;
+bool SameShape(const ConstTensor& a, const ConstTensor& b) {
+  if (a.rank != b.rank) return false;
   for (int axis = 0; axis < a.rank; ++axis) {
     if (a.shape[axis] != b.shape[axis]) return false;
+  }
+  return true;
+}
+
+bool SameView(const ConstTensor& a, const ConstTensor& b) {
+  if (a.data != b.data || a.dtype != b.dtype || !SameShape(a, b)) return false;
+  for (int axis = 0; axis < a.rank; ++axis) {
     if (a.shape[axis] > 1 && a.strides[axis] != b.strides[axis]) return false;
   }
   return true;
 }
 
+// The tensors of one call: the caller's, and values per row as tensors.
+struct Call {
+  Signature signature;
+  const ConstTensor* tensor[kOperands];
+  ConstTensor per_row;  // No operation has two.
+};
+
 // Outputs against themselves and everything else.
-Status CheckOverlaps(const Signature& signature, const Arguments& arguments,
-                     const ByteView (&views)[kOperands]) {
-  for (int o = 0; o < kOperands; ++o) {
-    const auto output = static_cast<Operand>(o);
-    if ((kOutputs & Bit(output)) == 0) continue;
-    if (arguments.tensor[output] == nullptr) continue;
-    if (OverlapsItself(views[output])) {
-      return Error(kInvalid, "%s: its rows overlap each other", Name(output));
+Status CheckOverlaps(const Call& call, const ByteView (&views)[kOperands]) {
+  const Slot* end = call.signature.slots + call.signature.count;
+  for (const Slot* output = call.signature.slots; output != end; ++output) {
+    const ConstTensor* t = call.tensor[output->operand];
+    if (!IsOutput(*output) || t == nullptr) continue;
+    const ByteView& view = views[output->operand];
+    if (OverlapsItself(view)) {
+      return Error(kInvalid, "%s: its rows overlap each other", output->name);
     }
-    for (int k = 0; k < kOperands; ++k) {
-      const auto other = static_cast<Operand>(k);
-      if (other == output || arguments.tensor[other] == nullptr) continue;
-      const bool alias =
-          (signature.aliases[output] & Bit(other)) != 0 &&
-          SameView(*arguments.tensor[output], *arguments.tensor[other]);
-      if (!alias && Overlap(views[output], views[other])) {
-        return Error(kInvalid, "%s at %p overlaps %s at %p", Name(output),
-                     arguments.tensor[output]->data, Name(other),
-                     arguments.tensor[other]->data);
-      }
+    for (const Slot* other = call.signature.slots; other != end; ++other) {
+      const ConstTensor* u = call.tensor[other->operand];
+      if (other == output || u == nullptr) continue;
+      const bool may_alias = (output->aliases >> other->operand & 1u) != 0;
+      if (!Overlap(view, views[other->operand])) continue;
+      if (may_alias && SameView(*t, *u)) continue;
+      return Error(kInvalid, "%s at %p overlaps %s at %p", output->name,
+                   t->data, other->name, u->data);
     }
   }
   return {};
@@ -238,11 +225,11 @@ Status CheckOptions(const Options& o) {
   return {};
 }
 
-// rstd as a tensor: packed, one f32 for each row of x.
-ConstTensor RstdTensor(const ConstTensor& x, const float* rstd) {
+// Values per row as a tensor: packed, one for each row of x.
+ConstTensor PerRowTensor(const ConstTensor& x, const void* data, DType dtype) {
   ConstTensor t = x;
-  t.data = rstd;
-  t.dtype = DType::kF32;
+  t.data = data;
+  t.dtype = dtype;
   int64_t stride = 1;
   t.shape[t.rank - 1] = 1;
   for (int axis = t.rank - 1; axis >= 0; --axis) {
@@ -258,43 +245,37 @@ int64_t ByteStride(const ConstTensor& t, const ConstTensor& x, int axis) {
   return t.strides[axis] * SizeOf(t.dtype);
 }
 
-// Whether axis `outer` continues the innermost axis so far in every operand.
-bool Continues(const Geometry& g, const int64_t (&stride)[kOperands]) {
-  for (int k = 0; k < kOperands; ++k) {
-    if (stride[k] != g.stride[k][0] * g.count[0]) return false;
-  }
-  return true;
-}
-
 // Leading axes, innermost first while they are gathered: those of size 1
-// dropped, those that continue each other merged.
-void FillGeometry(const Arguments& arguments, Geometry* g) {
-  const ConstTensor& x = *arguments.tensor[kX];
-  *g = {};
+// dropped, those that continue each other in every operand merged.
+void FillGeometry(const Call& call, const Plan& plan, Geometry* g) {
+  const ConstTensor& x = *call.tensor[kX];
   g->rows = 1;
-  for (int k = 0; k < kOperands; ++k) {
-    const ConstTensor* t = arguments.tensor[k];
-    if (t != nullptr)
-      g->data[k] = static_cast<char*>(const_cast<void*>(t->data));
+  g->axes = 0;
+  for (int n = 0; n < plan.count; ++n) {
+    const Operand k = plan.operands[n];
+    g->data[k] = static_cast<char*>(const_cast<void*>(call.tensor[k]->data));
   }
   for (int axis = x.rank - 2; axis >= 0; --axis) {
-    g->rows *= x.shape[axis];
-    if (x.shape[axis] == 1) continue;
-    int64_t stride[kOperands] = {};
-    for (int k = 0; k < kOperands; ++k) {
-      const ConstTensor* t = arguments.tensor[k];
-      if (t != nullptr) stride[k] = ByteStride(*t, x, axis);
+    const int64_t count = x.shape[axis];
+    g->rows *= count;
+    if (count == 1) continue;
+    bool continues = g->axes > 0;
+    int64_t stride[kOperands];
+    for (int n = 0; n < plan.count; ++n) {
+      const Operand k = plan.operands[n];
+      stride[k] = ByteStride(*call.tensor[k], x, axis);
+      continues =
+          continues && stride[k] == g->axis[0].stride[k] * g->axis[0].count;
     }
-    if (g->axes > 0 && Continues(*g, stride)) {
-      g->count[0] *= x.shape[axis];
+    if (continues) {
+      g->axis[0].count *= count;
       continue;
     }
-    for (int a = g->axes; a > 0; --a) {  // Room at the front.
-      g->count[a] = g->count[a - 1];
-      for (int k = 0; k < kOperands; ++k) g->stride[k][a] = g->stride[k][a - 1];
+    for (int a = g->axes; a > 0; --a) g->axis[a] = g->axis[a - 1];
+    g->axis[0].count = count;
+    for (int n = 0; n < plan.count; ++n) {
+      g->axis[0].stride[plan.operands[n]] = stride[plan.operands[n]];
     }
-    g->count[0] = x.shape[axis];
-    for (int k = 0; k < kOperands; ++k) g->stride[k][0] = stride[k];
     ++g->axes;
   }
 }
@@ -316,14 +297,20 @@ Status CountRows(const ConstTensor& x, int64_t* rows) {
   return {};
 }
 
-void FillPlan(Op op, const Arguments& arguments, const Options& o, Plan* plan) {
-  const ConstTensor& x = *arguments.tensor[kX];
-  *plan = {};
+void FillPlan(Op op, const Call& call, const Options& o, Plan* plan) {
+  const ConstTensor& x = *call.tensor[kX];
   plan->op = op;
+  plan->count = 0;
   for (int k = 0; k < kOperands; ++k) {
-    const ConstTensor* t = arguments.tensor[k];
-    plan->has[k] = t != nullptr;
-    plan->dtype[k] = t != nullptr ? t->dtype : x.dtype;
+    plan->has[k] = false;
+    plan->dtype[k] = x.dtype;
+  }
+  for (int n = 0; n < call.signature.count; ++n) {
+    const Operand k = call.signature.slots[n].operand;
+    if (call.tensor[k] == nullptr) continue;
+    plan->has[k] = true;
+    plan->dtype[k] = call.tensor[k]->dtype;
+    plan->operands[plan->count++] = k;
   }
   if (plan->has[kResidual]) {
     plan->dtype[kResidualOut] = plan->dtype[kResidual];
@@ -335,63 +322,118 @@ void FillPlan(Op op, const Arguments& arguments, const Options& o, Plan* plan) {
   plan->rounding = o.rounding;
   plan->sum = o.sum;
   plan->nontemporal = o.nontemporal;
+  plan->accumulate = o.accumulate;
+  plan->far = false;
+  plan->stream = false;
+}
+
+// What an operation lacks, and dtypes that hang together.
+Status CheckOperation(Op op, const Call& call, const Options& options) {
+  const ConstTensor* stream = call.tensor[kResidualOut];
+  if (stream != nullptr && stream->dtype != call.tensor[kResidual]->dtype) {
+    return Error(kInvalid, "residual_out.dtype is %s, but residual.dtype is %s",
+                 Name(stream->dtype), Name(call.tensor[kResidual]->dtype));
+  }
+  const ConstTensor* dweight = call.tensor[kDWeight];
+  const ConstTensor* weight = call.tensor[kWeight];
+  if (dweight != nullptr && dweight->dtype != DType::kF32 &&
+      dweight->dtype != DType::kF64 &&
+      !(weight != nullptr && weight->dtype == dweight->dtype)) {
+    return Error(kUnsupported, "dweight.dtype is %s: f32, f64 or weight's",
+                 Name(dweight->dtype));
+  }
+  if (dweight != nullptr && weight != nullptr &&
+      !SameShape(*dweight, *weight)) {
+    return Error(kInvalid, "dweight: its shape is not weight's");
+  }
+  if (op == Op::kRmsNormAddRmsNorm && options.residual_scale != 1) {
+    return Error(kUnsupported, "residual_scale is %g: not offered here",
+                 static_cast<double>(options.residual_scale));
+  }
+  return {};
+}
+
+// The values per row: rstd is an option, or an argument of operations that
+// are about nothing else.
+Status AddPerRow(const Arguments& arguments, const Options& options,
+                 Call* call) {
+  const Signature& signature = call->signature;
+  const Slot* slot = signature.slots;
+  while (slot != signature.slots + signature.count &&
+         slot->role != Role::kPerRowInput &&
+         slot->role != Role::kPerRowOutput) {
+    ++slot;
+  }
+  const bool none = slot == signature.slots + signature.count;
+  const bool is_option = !none && !slot->required;
+  if (options.rstd != nullptr && !is_option) {
+    return Error(kUnsupported, "rstd is %p: no option of this operation",
+                 static_cast<void*>(options.rstd));
+  }
+  if (none) return {};
+  const void* data = is_option ? options.rstd : arguments.per_row;
+  if (data == nullptr) return {};
+  const ConstTensor& x = *call->tensor[kX];
+  const DType dtype = slot->operand == kSums ? DType::kF64 : DType::kF32;
+  if (x.dtype == DType::kF64 && dtype == DType::kF32) {
+    return Error(kUnsupported, "rstd is %p: not offered for f64", data);
+  }
+  call->per_row = PerRowTensor(x, data, dtype);
+  call->tensor[slot->operand] = &call->per_row;
+  return {};
 }
 
 }  // namespace
 
-Status Check(Op op, const Arguments& given, const Options& options, Plan* plan,
-             Geometry* geometry) {
-  const Signature signature = SignatureOf(op);
-  Arguments arguments = given;
-  const ConstTensor* x = arguments.tensor[kX];
-  for (int k = 0; k < kOperands; ++k) {
-    const auto operand = static_cast<Operand>(k);
-    const ConstTensor* t = arguments.tensor[k];
+Status Check(Op op, const Arguments& arguments, const Options& options,
+             Plan* plan, Geometry* geometry) {
+  Call call;
+  call.signature = SignatureOf(op);
+  const Slot* end = call.signature.slots + call.signature.count;
+  const char* x_name = call.signature.slots->name;
+  for (int k = 0; k < kOperands; ++k) call.tensor[k] = arguments.tensor[k];
+  const ConstTensor* x = call.tensor[kX];
+  for (const Slot* slot = call.signature.slots; slot != end; ++slot) {
+    const ConstTensor* t = call.tensor[slot->operand];
+    const bool per_row =
+        slot->role == Role::kPerRowInput || slot->role == Role::kPerRowOutput;
+    if (per_row) continue;
     if (t == nullptr) {
-      if ((signature.required & Bit(operand)) == 0) continue;
-      return Error(kInvalid, "%s is null", Name(operand));
+      if (!slot->required) continue;
+      return Error(kInvalid, "%s is null", slot->name);
     }
-    Status status = CheckView(Name(operand), *t);
-    if (status.ok()) status = CheckDType(Name(operand), t->dtype, x->dtype);
-    if (status.ok()) status = CheckShape(operand, *t, *x);
+    Status status = CheckView(slot->name, *t);
+    if (status.ok()) status = CheckDType(*slot, *t, *x, x_name);
+    if (status.ok()) status = CheckShape(*slot, *t, *x);
     if (!status.ok()) return status;
   }
-  const ConstTensor* residual = arguments.tensor[kResidual];
-  const ConstTensor* residual_out = arguments.tensor[kResidualOut];
-  if (residual_out != nullptr && residual_out->dtype != residual->dtype) {
-    return Error(kInvalid, "residual_out.dtype is %s, but residual.dtype is %s",
-                 Name(residual_out->dtype), Name(residual->dtype));
-  }
   Status status = CheckOptions(options);
+  if (status.ok()) status = CheckOperation(op, call, options);
   if (!status.ok()) return status;
-  if (options.rstd != nullptr && x->dtype == DType::kF64) {
-    return Error(kUnsupported, "rstd is %p: not offered for f64",
-                 static_cast<void*>(options.rstd));
-  }
 
   int64_t rows;
   status = CountRows(*x, &rows);
   if (!status.ok()) return status;
+  status = AddPerRow(arguments, options, &call);
+  if (!status.ok()) return status;
+  FillPlan(op, call, options, plan);
   if (rows == 0) {
-    *geometry = {};
+    FillGeometry(call, *plan, geometry);
     return {};
   }
-  ConstTensor rstd;
-  if (options.rstd != nullptr) {
-    rstd = RstdTensor(*x, options.rstd);
-    arguments.tensor[kRstd] = &rstd;
-  }
   ByteView views[kOperands];
-  for (int k = 0; k < kOperands; ++k) {
-    if (arguments.tensor[k] == nullptr) continue;
-    status = MakeByteView(Name(static_cast<Operand>(k)), *arguments.tensor[k],
-                          &views[k]);
+  for (const Slot* slot = call.signature.slots; slot != end; ++slot) {
+    const ConstTensor* t = call.tensor[slot->operand];
+    if (t == nullptr) {
+      if (!slot->required) continue;
+      return Error(kInvalid, "%s is null", slot->name);
+    }
+    status = MakeByteView(slot->name, *t, &views[slot->operand]);
     if (!status.ok()) return status;
   }
-  status = CheckOverlaps(signature, arguments, views);
+  status = CheckOverlaps(call, views);
   if (!status.ok()) return status;
-  FillPlan(op, arguments, options, plan);
-  FillGeometry(arguments, geometry);
+  FillGeometry(call, *plan, geometry);
   return {};
 }
 

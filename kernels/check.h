@@ -15,6 +15,8 @@ namespace internal {
 // ConstTensor here too, so that one table describes all.
 struct Arguments {
   const ConstTensor* tensor[kOperands] = {};
+  // Operations about values per row: rstd, or sums of squares.
+  const void* per_row = nullptr;
 };
 
 Status Check(Op op, const Arguments& arguments, const Options& options,

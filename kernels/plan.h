@@ -12,10 +12,33 @@
 namespace fusednorm {
 namespace internal {
 
-enum class Op { kRmsNorm, kAddRmsNorm };
+enum class Op {
+  kRmsNorm,
+  kAddRmsNorm,
+  kRmsNormAdd,
+  kRmsNormAddRmsNorm,
+  kRowRstd,
+  kRowSumSquares,
+  kRmsNormWithRstd,
+  kRmsNormBackward,
+  kAddRmsNormBackward,
+};
 
-// The tensors that operations are made of. rstd is one of them: f32, width 1.
-enum Operand { kX, kResidual, kWeight, kOut, kResidualOut, kRstd, kOperands };
+// The tensors that operations are made of; each has those that signature.cc
+// lists. Values per row (rstd, sums) are tensors of width 1.
+enum Operand {
+  kX,         // Backward: x or h.
+  kResidual,  // Backward: d_residual_out.
+  kDy,
+  kOut,  // Backward: dx or dh.
+  kResidualOut,
+  kWeight,     // In the sandwich that of the post norm ...
+  kWeightPre,  // ... and of the norm after the addition.
+  kDWeight,
+  kRstd,
+  kSums,
+  kOperands
+};
 
 constexpr int kMaxAxes = 3;  // Leading axes: all but the row.
 
@@ -23,6 +46,9 @@ struct Plan {
   Op op;
   DType dtype[kOperands];  // Of kResidualOut: residual's, also when absent.
   bool has[kOperands];
+  // The operands of this call.
+  Operand operands[kOperands];
+  int count;
   int64_t width;
   float eps;
   float weight_offset;
@@ -30,6 +56,11 @@ struct Plan {
   Rounding rounding;
   Sum sum;
   Nontemporal nontemporal;
+  bool accumulate;
+  // Set when the work is shared out (parallel.cc): the rows do not stay in the
+  // cache, and stores to `out` are to bypass it.
+  bool far;
+  bool stream;
 };
 
 // Row i of operand k starts at data[k] + i * stride[k] (bytes). Absent
@@ -44,11 +75,14 @@ struct Rows {
   }
 };
 
-// All rows of a call: `axes` leading axes, outermost first.
+// All rows of a call: `axes` leading axes, outermost first. Only the operands
+// of the plan are filled in.
 struct Geometry {
   char* data[kOperands];
-  int64_t stride[kOperands][kMaxAxes];  // Bytes.
-  int64_t count[kMaxAxes];
+  struct Axis {
+    int64_t count;
+    int64_t stride[kOperands];  // Bytes.
+  } axis[kMaxAxes];
   int axes;
   int64_t rows;  // The product of the counts.
 };

@@ -53,6 +53,11 @@ inline Statistic StatisticFromSum(double sum, float width, float eps) {
   return {1.0f / std::sqrt(m), finite && large};
 }
 
+// The same of a sum that is wanted for itself, whatever is added to it later.
+inline bool SumIsOrdinary(double sum, float width) {
+  return StatisticFromSum(sum, width, 0).ordinary;
+}
+
 }  // namespace internal
 }  // namespace fusednorm
 

@@ -8,11 +8,14 @@
 namespace fusednorm {
 namespace internal {
 
+// The forward operations.
 RowKernel SelectReference(const Plan& plan);
 
-// Finishes one row whose statistic is not ordinary (see reduction.h) once the
-// statistic pass is over: statistic and output again, in f64.
-void ExceptionalRow(const Plan& plan, const Rows& rows, int64_t row);
+// Does one row again from the start, where a vector kernel found its statistic
+// not ordinary (see reduction.h). `sum_is_stored`: the kernel has stored
+// residual_out already, over x or residual perhaps, so the sum is read there.
+void ExceptionalRow(const Plan& plan, const Rows& rows, int64_t index,
+                    bool sum_is_stored);
 
 }  // namespace internal
 }  // namespace fusednorm

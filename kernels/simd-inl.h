@@ -16,6 +16,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/highway.h"
 #include "kernels/plan.h"
@@ -45,7 +46,9 @@ using DF = hn::ScalableTag<float>;
 using DU = hn::Repartition<uint32_t, DF>;
 using DU16 = hn::Repartition<uint16_t, DF>;
 using DHalf16 = hn::Rebind<uint16_t, DF>;  // As many lanes as DF.
+using D4 = hn::FixedTag<float, 4>;         // One 128-bit block.
 using VF = hn::Vec<DF>;
+using V4 = hn::Vec<D4>;
 using VU = hn::Vec<DU>;
 using VU16 = hn::Vec<DU16>;
 
@@ -61,6 +64,9 @@ HWY_INLINE Pair Mul(Pair x, Pair y) {
 }
 HWY_INLINE Pair Mul(Pair x, VF y) { return {hn::Mul(x.a, y), hn::Mul(x.b, y)}; }
 HWY_INLINE Pair Add(Pair x, VF y) { return {hn::Add(x.a, y), hn::Add(x.b, y)}; }
+HWY_INLINE Pair Add(Pair x, Pair y) {
+  return {hn::Add(x.a, y.a), hn::Add(x.b, y.b)};
+}
 HWY_INLINE Pair MulAdd(VF x, Pair y, Pair z) {
   return {hn::MulAdd(x, y.a, z.a), hn::MulAdd(x, y.b, z.b)};
 }
@@ -78,11 +84,13 @@ HWY_INLINE Pair CanonicalNaN(Pair v) {
 
 // Codecs: a dtype in memory as Pairs. Load and Store take the row and an index
 // of elements; StoreRounded also returns what it stored; Round is the value
-// that the dtype would hold.
+// that the dtype would hold; Stream bypasses the cache, to aligned addresses.
 
 struct F32EvenOdd;
 
 struct F32 {
+  explicit F32(DType = DType::kF32) {}
+
   static constexpr int64_t kSize = 4;
   static constexpr bool kEvenOdd = false;
   using F32Beside = F32;  // How an f32 tensor is read beside this one.
@@ -98,6 +106,12 @@ struct F32 {
     hn::StoreU(v.a, df, p);
     hn::StoreU(v.b, df, p + kLanes);
   }
+  HWY_INLINE void Stream(Pair v, char* row, size_t i) const {
+    const DF df;
+    float* p = reinterpret_cast<float*>(row) + i;
+    hn::Stream(v.a, df, p);
+    hn::Stream(v.b, df, p + kLanes);
+  }
   HWY_INLINE Pair StoreRounded(Pair v, char* row, size_t i) const {
     Store(v, row, i);
     return v;
@@ -107,6 +121,8 @@ struct F32 {
 
 // f32 beside bf16: even and odd elements apart.
 struct F32EvenOdd {
+  explicit F32EvenOdd(DType) {}
+
   HWY_INLINE Pair Load(const char* row, size_t i) const {
     Pair v;
     hn::LoadInterleaved2(DF(), reinterpret_cast<const float*>(row) + i, v.a,
@@ -117,6 +133,8 @@ struct F32EvenOdd {
 
 // Even elements are the low halves of 32-bit words, odd ones the high halves.
 struct BF16 {
+  explicit BF16(DType = DType::kBF16) {}
+
   static constexpr int64_t kSize = 2;
   static constexpr bool kEvenOdd = true;
   using F32Beside = F32EvenOdd;
@@ -127,6 +145,9 @@ struct BF16 {
   }
   HWY_INLINE void Store(Pair v, char* row, size_t i) const {
     hn::StoreU(Pack(v), DU16(), reinterpret_cast<uint16_t*>(row) + i);
+  }
+  HWY_INLINE void Stream(Pair v, char* row, size_t i) const {
+    hn::Stream(Pack(v), DU16(), reinterpret_cast<uint16_t*>(row) + i);
   }
   // What was packed is widened again: cheaper than to round twice.
   HWY_INLINE Pair StoreRounded(Pair v, char* row, size_t i) const {
@@ -167,6 +188,8 @@ struct BF16 {
 
 // Conversion by the machine, which keeps NaN and subnormals.
 struct F16 {
+  explicit F16(DType = DType::kF16) {}
+
   static constexpr int64_t kSize = 2;
   static constexpr bool kEvenOdd = false;
   using F32Beside = F32;
@@ -179,6 +202,12 @@ struct F16 {
   }
   HWY_INLINE void Store(Pair v, char* row, size_t i) const {
     StoreRounded(v, row, i);
+  }
+  HWY_INLINE void Stream(Pair v, char* row, size_t i) const {
+    uint16_t* p = reinterpret_cast<uint16_t*>(row) + i;
+    const DHalf16 d;
+    hn::Stream(hn::BitCast(d, hn::DemoteTo(DHalf(), v.a)), d, p);
+    hn::Stream(hn::BitCast(d, hn::DemoteTo(DHalf(), v.b)), d, p + kLanes);
   }
   HWY_INLINE Pair StoreRounded(Pair v, char* row, size_t i) const {
     uint16_t* p = reinterpret_cast<uint16_t*>(row) + i;
@@ -238,6 +267,7 @@ struct BF16InOrder {
 // Any dtype, known at run time: one predictable branch for each Pair.
 class AnyDType {
  public:
+  static constexpr int64_t kSize = 0;  // Not known.
   static constexpr bool kEvenOdd = false;
 
   explicit AnyDType(DType dtype) : dtype_(dtype) {}
@@ -268,15 +298,27 @@ class AnyDType {
 // The tensors of one row, and its gains where they are widened (see below).
 struct RowData {
   RowData() = default;
-  RowData(const Rows& rows, int64_t row, const float* widened)
-      : gains(widened) {
-    for (int k = 0; k < kOperands; ++k) {
-      data[k] = rows.Row(static_cast<Operand>(k), row);
-    }
+  RowData(const Rows& rows, const float* widened) : gains(widened) {
+    for (int k = 0; k < kOperands; ++k) data[k] = rows.data[k];
+  }
+  void Advance(const Rows& rows) {
+    for (int k = 0; k < kOperands; ++k) data[k] += rows.stride[k];
   }
   char* data[kOperands];
   const float* gains;
 };
+
+// Fetches what the Pair at element i of a row needs, one line at a time.
+template <int64_t kSize>
+HWY_INLINE void PrefetchPair(const char* row, size_t i) {
+  constexpr size_t kLine = 64;
+  constexpr size_t kBytes = 2 * kLanes * static_cast<size_t>(kSize);
+  const size_t offset = i * static_cast<size_t>(kSize);
+  if (kBytes < kLine && offset % kLine >= kBytes) return;  // Fetched already.
+  for (size_t line = 0; line < kBytes; line += kLine) {
+    hwy::Prefetch(row + offset + line);
+  }
+}
 
 // A step past the end of a row is made on a copy of its last elements, zero
 // padded, so that nothing outside the row is touched.
@@ -286,11 +328,10 @@ class Tail {
   HWY_NOINLINE Tail(const Plan& plan, const RowData& row, size_t begin) {
     const size_t count = static_cast<size_t>(plan.width) - begin;
     copy_.gains = row.gains + begin;  // Padded already.
-    for (int k = 0; k < kRstd; ++k) {
-      if (!plan.has[k]) {
-        copy_.data[k] = nullptr;
-        continue;
-      }
+    for (int k = 0; k < kRstd; ++k) copy_.data[k] = nullptr;
+    for (int n = 0; n < plan.count; ++n) {
+      const Operand k = plan.operands[n];
+      if (k >= kRstd) continue;
       const size_t size = static_cast<size_t>(SizeOf(plan.dtype[k]));
       bytes_[k] = count * size;
       origin_.data[k] = row.data[k] + begin * size;
@@ -338,11 +379,11 @@ class Lanes {
     }
   }
 
-  // All lanes added up at distances 32, 16, 8, 4, 2, 1. Pairs lie 2N apart;
-  // within the last one the vectors are N apart, or, split into even and odd
-  // elements, 1 apart, which is then the last distance instead.
+  // The lanes folded at distances 32, 16, 8 and 4: what is left are the lanes
+  // 0 to 3 in order. Pairs lie 2N apart; within the last one the vectors are N
+  // apart, or, split into even and odd elements, 1 apart.
   template <bool kEvenOdd>
-  HWY_INLINE float Fold() {
+  HWY_INLINE V4 FoldToBlock() {
     FUSEDNORM_UNROLL
     for (size_t half = kPairs / 2; half > 0; half /= 2) {
       FUSEDNORM_UNROLL
@@ -353,64 +394,136 @@ class Lanes {
     }
     const DF df;
     const Pair pair = lanes_[0];
-    if (kEvenOdd) return FoldVector(df, pair.a) + FoldVector(df, pair.b);
-    return FoldVector(df, hn::Add(pair.a, pair.b));
+    if constexpr (kEvenOdd) {
+      V4 even = FoldVector(df, pair.a);
+      V4 odd = FoldVector(df, pair.b);
+      even = hn::Add(even, hn::Shuffle1032(even));
+      odd = hn::Add(odd, hn::Shuffle1032(odd));
+      return hn::InterleaveLower(D4(), even, odd);
+    } else {
+      return FoldVector(df, hn::Add(pair.a, pair.b));
+    }
   }
 
  private:
-  // Halves of a vector onto each other, down to one lane.
+  // Halves of a vector onto each other, down to one block.
   template <class D>
-  static HWY_INLINE float FoldVector(D d, hn::Vec<D> v) {
+  static HWY_INLINE V4 FoldVector(D d, hn::Vec<D> v) {
+    (void)d;
     if constexpr (hn::MaxLanes(D()) > 4) {
       const hn::Half<D> dh;
       return FoldVector(dh,
                         hn::Add(hn::LowerHalf(dh, v), hn::UpperHalf(dh, v)));
     } else {
-      (void)d;
-      v = hn::Add(v, hn::Shuffle1032(v));
-      v = hn::Add(v, hn::Shuffle2301(v));
-      return hn::GetLane(v);
+      return v;
     }
   }
 
   Pair lanes_[kPairs];
 };
 
-// The sum of squares of one row in the order of reduction.h. `source(row, i)`
-// loads the Pair at element i, and may store it too (operand `stored`).
-template <bool kEvenOdd, class Source>
-HWY_INLINE double SumSquares(const Plan& plan, const RowData& row,
-                             Operand stored, const Source& source) {
-  const size_t width = static_cast<size_t>(plan.width);
+// The last distances, 2 and 1.
+HWY_INLINE float FoldBlock(V4 v) {
+  v = hn::Add(v, hn::Shuffle1032(v));
+  v = hn::Add(v, hn::Shuffle2301(v));
+  return hn::GetLane(v);
+}
+
+// The same of four rows: lane i is the sum of row i.
+HWY_INLINE V4 FoldBlocks(V4 r0, V4 r1, V4 r2, V4 r3) {
+  const D4 d;
+  const V4 r01 =
+      hn::Add(hn::ConcatLowerLower(d, r1, r0), hn::ConcatUpperUpper(d, r1, r0));
+  const V4 r23 =
+      hn::Add(hn::ConcatLowerLower(d, r3, r2), hn::ConcatUpperUpper(d, r3, r2));
+  return hn::Add(hn::ConcatEven(d, r23, r01), hn::ConcatOdd(d, r23, r01));
+}
+
+// The sums below are functions of their own, shared by all operations that have
+// the same input: a class with
+//   kEvenOdd, kStored  (the operand that it stores, or kOperands)
+//   Add(lanes, p, row, i)  adds the term of the Pair at element i, pair p of a
+//                          step, and may store it too
+
+// One chunk of a row, down to the last block of lanes.
+template <class Input>
+HWY_INLINE V4 SumChunk(const Plan& plan, const RowData& row, size_t begin,
+                       size_t end, const Input& input) {
   const auto add_step = [&](Lanes& acc, const RowData& r, size_t i)
                             FUSEDNORM_LAMBDA {
                               FUSEDNORM_UNROLL
                               for (size_t p = 0; p < kPairs; ++p) {
-                                acc.AddSquare(p, source(r, i + p * 2 * kLanes));
+                                input.Add(acc, p, r, i + p * 2 * kLanes);
                               }
                             };
+  const RowData local = row;  // See ForEachPair.
+  Lanes top;
+  for (size_t block = begin; block < end; block += kBlock) {
+    const size_t block_end = HWY_MIN(block + kBlock, end);
+    Lanes acc;
+    size_t i = block;
+    for (; i + kStep <= block_end; i += kStep) add_step(acc, local, i);
+    if (HWY_UNLIKELY(i < block_end)) {
+      const Tail tail(plan, row, i);
+      add_step(acc, tail.row(), 0);
+      if (Input::kStored != kOperands) tail.CopyBack(Input::kStored);
+    }
+    top.AddLanes(acc);
+  }
+  return top.template FoldToBlock<Input::kEvenOdd>();
+}
+
+// The whole sum of one row.
+template <class Input>
+HWY_NOINLINE double SumRow(const Plan& plan, const RowData& row,
+                           const Input& input_in) {
+  const Input input = input_in;  // As RowData in ForEachPair.
+  const size_t width = static_cast<size_t>(plan.width);
   double sum = 0;
   for (size_t chunk = 0; chunk < width; chunk += kChunk) {
-    const size_t chunk_end = HWY_MIN(chunk + kChunk, width);
-    Lanes top;
-    for (size_t block = chunk; block < chunk_end; block += kBlock) {
-      const size_t block_end = HWY_MIN(block + kBlock, chunk_end);
-      Lanes acc;
-      size_t i = block;
-      for (; i + kStep <= block_end; i += kStep) add_step(acc, row, i);
-      if (i < block_end) {
-        const Tail tail(plan, row, i);
-        add_step(acc, tail.row(), 0);
-        if (stored != kRstd) tail.CopyBack(stored);
-      }
-      top.AddLanes(acc);
-    }
-    sum += static_cast<double>(top.Fold<kEvenOdd>());
+    const size_t end = HWY_MIN(chunk + kChunk, width);
+    sum +=
+        static_cast<double>(FoldBlock(SumChunk(plan, row, chunk, end, input)));
   }
   return sum;
 }
 
-// The output pass: `body(row, i)` computes and stores the Pair at element i.
+// The sums of four rows of at most a chunk.
+template <class Input>
+HWY_NOINLINE V4 SumRows(const Plan& plan, const RowData (&row)[4],
+                        const Input& input_in) {
+  const Input input = input_in;
+  const size_t width = static_cast<size_t>(plan.width);
+  V4 block[4];
+  for (int g = 0; g < 4; ++g) {
+    block[g] = SumChunk(plan, row[g], 0, width, input);
+  }
+  return FoldBlocks(block[0], block[1], block[2], block[3]);
+}
+
+// x as it is, squared.
+template <class T>
+class SquareInput {
+ public:
+  static constexpr bool kEvenOdd = T::kEvenOdd;
+  static constexpr Operand kStored = kOperands;
+
+  explicit SquareInput(const Plan& plan) : x_(plan.dtype[kX]) {}
+
+  HWY_INLINE Pair Load(const RowData& row, size_t i) const {
+    return x_.Load(row.data[kX], i);
+  }
+  HWY_INLINE void Add(Lanes& lanes, size_t p, const RowData& row,
+                      size_t i) const {
+    lanes.AddSquare(p, Load(row, i));
+  }
+
+ private:
+  T x_;
+};
+
+// The output pass over a row: `body(row, i)` computes and stores the Pair at
+// element i.
 template <class Body>
 HWY_INLINE void ForEachPair(const Plan& plan, const RowData& row,
                             const Body& body) {
@@ -419,119 +532,16 @@ HWY_INLINE void ForEachPair(const Plan& plan, const RowData& row,
     FUSEDNORM_UNROLL
     for (size_t p = 0; p < kPairs; ++p) body(r, i + p * 2 * kLanes);
   };
+  // A copy that no call sees: the compiler knows that no store changes it.
+  const RowData local = row;
   size_t i = 0;
-  for (; i + kStep <= width; i += kStep) step(row, i);
-  if (i < width) {
+  for (; i + kStep <= width; i += kStep) step(local, i);
+  if (HWY_UNLIKELY(i < width)) {
     const Tail tail(plan, row, i);
     step(tail.row(), 0);
     tail.CopyBack(kOut);
     tail.CopyBack(kResidualOut);
   }
-}
-
-// The weight as the factor of the normalised value.
-
-struct NoWeight {
-  HWY_INLINE Pair Apply(Pair v, const RowData&, size_t) const { return v; }
-};
-
-// g = weight_offset + weight. An offset of 0 is added as -0, which leaves every
-// weight as it is, a weight of -0 included.
-template <class Codec>
-class Gain {
- public:
-  Gain(Codec codec, float offset)
-      : codec_(codec), offset_(hn::Set(DF(), offset == 0 ? -0.0f : offset)) {}
-
-  HWY_INLINE Pair Load(const char* row, size_t i) const {
-    const Pair gain = Add(codec_.Load(row, i), offset_);
-    // Only f32 weights can hold the NaN payloads that harm a bf16 output.
-    return std::is_same<Codec, F32EvenOdd>::value ? CanonicalNaN(gain) : gain;
-  }
-  HWY_INLINE Pair Apply(Pair v, const RowData& row, size_t i) const {
-    return Mul(v, Load(row.data[kWeight], i));
-  }
-
- private:
-  Codec codec_;
-  VF offset_;
-};
-
-// Gains that were computed once for all rows, in the order of Pairs.
-struct WidenedGain {
-  HWY_INLINE Pair Apply(Pair v, const RowData& row, size_t i) const {
-    const DF df;
-    const float* p = row.gains + i;
-    return Mul(v, Pair{hn::Load(df, p), hn::Load(df, p + kLanes)});
-  }
-};
-
-// An operation is a class with
-//   template <class Weight>
-//   static void Run(const Plan&, const Rows&, Weight, const float* gains);
-// and Codec, that of its vectors. Below are its row kernels by kind of weight.
-
-template <class Operation>
-void RunWithoutWeight(const Plan& plan, const Rows& rows) {
-  Operation::Run(plan, rows, NoWeight(), nullptr);
-}
-
-// Stack for widened gains: the widths of real models up to DeepSeek-V3's.
-constexpr int64_t kMaxWidened = 7168;
-// Widening reads and writes a row once; from here on that is small change.
-constexpr int64_t kMinRowsToWiden = 8;
-
-template <class Operation>
-HWY_NOINLINE void RunWidened(const Plan& plan, const Rows& rows,
-                             const float* gains) {
-  Operation::Run(plan, rows, WidenedGain(), gains);
-}
-
-template <class Operation, class W>
-HWY_NOINLINE void WidenAndRun(const Plan& plan, const Rows& rows,
-                              const Gain<W>& gain) {
-  alignas(64) float gains[kMaxWidened];
-  Plan weight_only = {};
-  weight_only.width = plan.width;
-  weight_only.has[kWeight] = true;
-  weight_only.dtype[kWeight] = plan.dtype[kWeight];
-  RowData row(rows, 0, gains);
-  ForEachPair(weight_only, row,
-              [&](const RowData& r, size_t i) FUSEDNORM_LAMBDA {
-                const DF df;
-                const Pair g = gain.Load(r.data[kWeight], i);
-                float* p = const_cast<float*>(r.gains) + i;
-                hn::Store(g.a, df, p);
-                hn::Store(g.b, df, p + kLanes);
-              });
-  RunWidened<Operation>(plan, rows, gains);
-}
-
-template <class Operation, class W>
-void RunWithWeight(const Plan& plan, const Rows& rows) {
-  const Gain<W> gain(W(), plan.weight_offset);
-  const bool one_row = rows.stride[kWeight] == 0;
-  if (Operation::Codec::kSize == 2 && one_row &&
-      rows.count >= kMinRowsToWiden && plan.width <= kMaxWidened) {
-    WidenAndRun<Operation>(plan, rows, gain);
-  } else {
-    Operation::Run(plan, rows, gain, nullptr);
-  }
-}
-
-// The kernel for a weight of the vectors' dtype, of f32, or none; null for
-// other dtypes.
-template <class Operation>
-RowKernel SelectByWeight(const Plan& plan) {
-  using Codec = typename Operation::Codec;
-  if (!plan.has[kWeight]) return &RunWithoutWeight<Operation>;
-  if (plan.dtype[kWeight] == plan.dtype[kX]) {
-    return &RunWithWeight<Operation, Codec>;
-  }
-  if (plan.dtype[kWeight] == DType::kF32) {
-    return &RunWithWeight<Operation, typename Codec::F32Beside>;
-  }
-  return nullptr;
 }
 
 }  // namespace HWY_NAMESPACE

@@ -102,6 +102,40 @@ FUSEDNORM_API fusednorm_status fusednorm_add_rms_norm(
     const fusednorm_tensor* residual_out /* or null */,
     const fusednorm_options* options);
 
+FUSEDNORM_API fusednorm_status fusednorm_rms_norm_add(
+    const fusednorm_tensor* x, const fusednorm_tensor* residual,
+    const fusednorm_tensor* weight /* or null */, const fusednorm_tensor* out,
+    const fusednorm_options* options);
+FUSEDNORM_API fusednorm_status fusednorm_rms_norm_add_rms_norm(
+    const fusednorm_tensor* x, const fusednorm_tensor* residual,
+    const fusednorm_tensor* weight_post /* or null */,
+    const fusednorm_tensor* weight_pre /* or null */,
+    const fusednorm_tensor* out, const fusednorm_tensor* residual_out,
+    const fusednorm_options* options);
+FUSEDNORM_API fusednorm_status fusednorm_row_rstd(
+    const fusednorm_tensor* x, float* rstd, const fusednorm_options* options);
+FUSEDNORM_API fusednorm_status
+fusednorm_row_sum_squares(const fusednorm_tensor* x, double* sum_squares,
+                          const fusednorm_options* options);
+FUSEDNORM_API float fusednorm_rstd_from_sum_squares(double sum_squares,
+                                                    int64_t width, float eps);
+FUSEDNORM_API fusednorm_status fusednorm_rms_norm_with_rstd(
+    const fusednorm_tensor* x, const float* rstd,
+    const fusednorm_tensor* weight /* or null */, const fusednorm_tensor* out,
+    const fusednorm_options* options);
+FUSEDNORM_API fusednorm_status fusednorm_rms_norm_backward(
+    const fusednorm_tensor* x, const fusednorm_tensor* weight /* or null */,
+    const fusednorm_tensor* dy, const fusednorm_tensor* dx /* or null */,
+    const fusednorm_tensor* dweight /* or null */,
+    const fusednorm_options* options);
+FUSEDNORM_API fusednorm_status fusednorm_add_rms_norm_backward(
+    const fusednorm_tensor* h, const fusednorm_tensor* weight /* or null */,
+    const fusednorm_tensor* dy,
+    const fusednorm_tensor* d_residual_out /* or null */,
+    const fusednorm_tensor* dh /* or null */,
+    const fusednorm_tensor* dweight /* or null */,
+    const fusednorm_options* options);
+
 /* fusednorm_rms_norm of packed f32 rows with the default options but eps. */
 FUSEDNORM_API fusednorm_status
 fusednorm_rms_norm_f32(const float* x, const float* weight /* or null */,
@@ -115,6 +149,39 @@ FUSEDNORM_API fusednorm_status fusednorm_reference_add_rms_norm(
     const fusednorm_tensor* x, const fusednorm_tensor* residual,
     const fusednorm_tensor* weight /* or null */, const fusednorm_tensor* out,
     const fusednorm_tensor* residual_out /* or null */,
+    const fusednorm_options* options);
+FUSEDNORM_API fusednorm_status fusednorm_reference_rms_norm_add(
+    const fusednorm_tensor* x, const fusednorm_tensor* residual,
+    const fusednorm_tensor* weight /* or null */, const fusednorm_tensor* out,
+    const fusednorm_options* options);
+FUSEDNORM_API fusednorm_status fusednorm_reference_rms_norm_add_rms_norm(
+    const fusednorm_tensor* x, const fusednorm_tensor* residual,
+    const fusednorm_tensor* weight_post /* or null */,
+    const fusednorm_tensor* weight_pre /* or null */,
+    const fusednorm_tensor* out, const fusednorm_tensor* residual_out,
+    const fusednorm_options* options);
+FUSEDNORM_API fusednorm_status fusednorm_reference_row_rstd(
+    const fusednorm_tensor* x, float* rstd, const fusednorm_options* options);
+FUSEDNORM_API fusednorm_status fusednorm_reference_row_sum_squares(
+    const fusednorm_tensor* x, double* sum_squares,
+    const fusednorm_options* options);
+FUSEDNORM_API float fusednorm_reference_rstd_from_sum_squares(
+    double sum_squares, int64_t width, float eps);
+FUSEDNORM_API fusednorm_status fusednorm_reference_rms_norm_with_rstd(
+    const fusednorm_tensor* x, const float* rstd,
+    const fusednorm_tensor* weight /* or null */, const fusednorm_tensor* out,
+    const fusednorm_options* options);
+FUSEDNORM_API fusednorm_status fusednorm_reference_rms_norm_backward(
+    const fusednorm_tensor* x, const fusednorm_tensor* weight /* or null */,
+    const fusednorm_tensor* dy, const fusednorm_tensor* dx /* or null */,
+    const fusednorm_tensor* dweight /* or null */,
+    const fusednorm_options* options);
+FUSEDNORM_API fusednorm_status fusednorm_reference_add_rms_norm_backward(
+    const fusednorm_tensor* h, const fusednorm_tensor* weight /* or null */,
+    const fusednorm_tensor* dy,
+    const fusednorm_tensor* d_residual_out /* or null */,
+    const fusednorm_tensor* dh /* or null */,
+    const fusednorm_tensor* dweight /* or null */,
     const fusednorm_options* options);
 FUSEDNORM_API fusednorm_status fusednorm_reference_rms_norm_f32(
     const float* x, const float* weight /* or null */, float* out, int64_t rows,

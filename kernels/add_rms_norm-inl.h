@@ -1,0 +1,102 @@
+// residual_out = h, out = norm(h), for an h that is a sum.
+#if defined(FUSEDNORM_KERNELS_ADD_RMS_NORM_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FUSEDNORM_KERNELS_ADD_RMS_NORM_INL_H_
+#undef FUSEDNORM_KERNELS_ADD_RMS_NORM_INL_H_
+#else
+#define FUSEDNORM_KERNELS_ADD_RMS_NORM_INL_H_
+#endif
+
+#include "kernels/norm-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fusednorm {
+namespace internal {
+namespace HWY_NAMESPACE {
+
+// h for the statistic, and for the output. `Source` makes it in f32:
+// source.Load(row, i).
+//
+// kRounded stores residual_out in the statistic pass and reads it again; the
+// other modes compute h again and store it in the output pass, when its inputs
+// are done with. Neither needs scratch memory.
+template <bool kRounded, class T, class Source>
+class SumInput {
+ public:
+  static constexpr bool kEvenOdd = T::kEvenOdd;
+  static constexpr Operand kStored = kRounded ? kResidualOut : kOperands;
+
+  explicit SumInput(const Plan& plan)
+      : source_(plan), stream_(plan.dtype[kResidualOut]) {}
+
+  bool Prepare(const RowData& row) { return source_.Prepare(row); }
+
+  HWY_INLINE void Add(Lanes& lanes, size_t p, const RowData& row,
+                      size_t i) const {
+    const Pair h = source_.Load(row, i);
+    lanes.AddSquare(p, kRounded ? StoreSum(h, row, i) : h);
+  }
+
+  // What is normalised.
+  template <Sum kSum>
+  HWY_INLINE Pair LoadAgain(const RowData& row, size_t i) const {
+    if (kRounded && row.data[kResidualOut] != nullptr) {
+      return stream_.Load(row.data[kResidualOut], i);
+    }
+    const Pair h = source_.Load(row, i);
+    const Pair rounded = StoreSum(h, row, i);
+    return kSum == Sum::kExact ? h : rounded;
+  }
+
+ private:
+  // The sum as the stream holds it, stored where residual_out is wanted.
+  HWY_INLINE Pair StoreSum(Pair h, const RowData& row, size_t i) const {
+    if (row.data[kResidualOut] == nullptr) return stream_.Round(h);
+    return stream_.StoreRounded(h, row.data[kResidualOut], i);
+  }
+
+  Source source_;
+  T stream_;
+};
+
+template <Sum kSum, class T, class Middle, class Weight, class Source>
+class SumAndNormKernel {
+ public:
+  using Codec = T;
+  static constexpr bool kGroups = Source::kGroups && GroupsPay<T, Weight>();
+  using Input = SumInput<kSum == Sum::kRounded, T, Source>;
+
+  SumAndNormKernel(const Plan& plan, const Weight& weight)
+      : input_(plan),
+        middle_(MiddleDType(plan, kResidualOut)),
+        weight_(weight),
+        out_(plan, T(plan.dtype[kOut])) {}
+
+  HWY_INLINE bool Prepare(const RowData& row) { return input_.Prepare(row); }
+  const Input& input() const { return input_; }
+  HWY_INLINE Pair Gain(const RowData& row, size_t i) const {
+    return weight_.Load(row, i);
+  }
+  HWY_INLINE void Output(const RowData& row, size_t i, VF rstd, Pair gain,
+                         bool far) const {
+    const Pair u = input_.template LoadAgain<kSum>(row, i);
+    const Pair v = middle_.Round(Mul(u, rstd));
+    out_(weight_.Apply(v, gain), row, i, far);
+  }
+  HWY_INLINE void Prefetch(const RowData& ahead, size_t i) const {
+    PrefetchPair<T::kSize>(ahead.data[kX], i);
+    PrefetchPair<T::kSize>(ahead.data[kResidual], i);
+  }
+
+ private:
+  Input input_;
+  Middle middle_;
+  Weight weight_;
+  OutStore<T> out_;
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace internal
+}  // namespace fusednorm
+HWY_AFTER_NAMESPACE();
+
+#endif  // FUSEDNORM_KERNELS_ADD_RMS_NORM_INL_H_

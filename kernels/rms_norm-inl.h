@@ -1,0 +1,59 @@
+// out = norm(x), to which something may be added.
+#if defined(FUSEDNORM_KERNELS_RMS_NORM_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FUSEDNORM_KERNELS_RMS_NORM_INL_H_
+#undef FUSEDNORM_KERNELS_RMS_NORM_INL_H_
+#else
+#define FUSEDNORM_KERNELS_RMS_NORM_INL_H_
+#endif
+
+#include "kernels/norm-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fusednorm {
+namespace internal {
+namespace HWY_NAMESPACE {
+
+// `Added` makes the output of y: added(y, row, i).
+template <class T, class Middle, class Weight, class Added>
+class RmsNormKernel {
+ public:
+  using Codec = T;
+  static constexpr bool kGroups = GroupsPay<T, Weight>();
+  using Input = SquareInput<T>;
+
+  RmsNormKernel(const Plan& plan, const Weight& weight)
+      : input_(plan),
+        middle_(MiddleDType(plan, kX)),
+        weight_(weight),
+        added_(plan),
+        out_(plan, T(plan.dtype[kOut])) {}
+
+  HWY_INLINE bool Prepare(const RowData&) const { return true; }
+  const Input& input() const { return input_; }
+  HWY_INLINE Pair Gain(const RowData& row, size_t i) const {
+    return weight_.Load(row, i);
+  }
+  HWY_INLINE void Output(const RowData& row, size_t i, VF rstd, Pair gain,
+                         bool far) const {
+    const Pair v = middle_.Round(Mul(input_.Load(row, i), rstd));
+    out_(added_(weight_.Apply(v, gain), row, i), row, i, far);
+  }
+  HWY_INLINE void Prefetch(const RowData& ahead, size_t i) const {
+    PrefetchPair<T::kSize>(ahead.data[kX], i);
+    added_.Prefetch(ahead, i);
+  }
+
+ private:
+  Input input_;
+  Middle middle_;
+  Weight weight_;
+  Added added_;
+  OutStore<T> out_;
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace internal
+}  // namespace fusednorm
+HWY_AFTER_NAMESPACE();
+
+#endif  // FUSEDNORM_KERNELS_RMS_NORM_INL_H_

@@ -1,0 +1,81 @@
+// RmsNormAdd: the vector row kernels.
+#include "kernels/highway.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/rms_norm_add.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+#include "kernels/select.h"
+#if FUSEDNORM_HAVE_TARGET
+#include "kernels/rms_norm-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fusednorm {
+namespace internal {
+namespace HWY_NAMESPACE {
+
+// y + residual_scale * residual. With kRounded y is rounded first, as an
+// operation of its own would; a codec whose dtype is not known until now does
+// the other modes too.
+template <class T>
+class ResidualAdded {
+ public:
+  explicit ResidualAdded(const Plan& plan)
+      : branch_(plan.sum == Sum::kRounded ? plan.dtype[kX] : DType::kF32),
+        stream_(plan.dtype[kResidual]),
+        scale_(hn::Set(DF(), plan.residual_scale)) {}
+
+  HWY_INLINE Pair operator()(Pair y, const RowData& row, size_t i) const {
+    return MulAdd(scale_, stream_.Load(row.data[kResidual], i),
+                  branch_.Round(y));
+  }
+  HWY_INLINE void Prefetch(const RowData& ahead, size_t i) const {
+    PrefetchPair<T::kSize>(ahead.data[kResidual], i);
+  }
+
+ private:
+  T branch_;
+  T stream_;
+  VF scale_;
+};
+
+template <class T, class Middle>
+struct RmsNormAddOperation {
+  using Codec = T;
+  template <class Weight>
+  using Kernel = RmsNormKernel<T, Middle, Weight, ResidualAdded<T>>;
+};
+
+struct RmsNormAddFamily {
+  template <class T, class Middle>
+  using Operation = RmsNormAddOperation<T, Middle>;
+};
+
+RowKernel SelectRmsNormAddKernel(const Plan& plan) {
+  // 16-bit rows of one dtype as models have them; f32 rounds nothing.
+  if (plan.sum == Sum::kRounded || plan.dtype[kX] == DType::kF32) {
+    return SelectNorm<RmsNormAddFamily>(plan);
+  }
+  return &RunMixed<RmsNormAddOperation<AnyDType, AnyDType>>;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace internal
+}  // namespace fusednorm
+HWY_AFTER_NAMESPACE();
+
+#endif  // FUSEDNORM_HAVE_TARGET
+
+#if HWY_ONCE
+namespace fusednorm {
+namespace internal {
+
+RowKernel SelectRmsNormAdd(Target target, const Plan& plan) {
+  static constexpr Selector kSelectors[kTargets] =
+      FUSEDNORM_TARGET_TABLE(SelectRmsNormAddKernel);
+  return RunSelector(kSelectors, target, plan);
+}
+
+}  // namespace internal
+}  // namespace fusednorm
+#endif  // HWY_ONCE

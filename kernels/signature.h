@@ -1,0 +1,43 @@
+// What each operation takes: its tensors by name, in which role, and which
+// outputs may lie on which inputs.
+#ifndef FUSEDNORM_KERNELS_SIGNATURE_H_
+#define FUSEDNORM_KERNELS_SIGNATURE_H_
+
+#include "kernels/plan.h"
+
+namespace fusednorm {
+namespace internal {
+
+enum class Role {
+  kInput,   // x's shape.
+  kOutput,  // x's shape.
+  kWeight,  // One row, or x's rank with each leading axis x's or 1.
+  kDWeight,
+  kPerRowInput,  // Packed, one value for each row of x.
+  kPerRowOutput,
+};
+
+struct Slot {
+  Operand operand;
+  const char* name;
+  Role role;
+  bool required;
+  unsigned aliases;  // Of an output: bits of the inputs that it may lie on.
+};
+
+constexpr bool IsOutput(const Slot& slot) {
+  return slot.role == Role::kOutput || slot.role == Role::kDWeight ||
+         slot.role == Role::kPerRowOutput;
+}
+
+struct Signature {
+  const Slot* slots;  // x first.
+  int count;
+};
+
+Signature SignatureOf(Op op);
+
+}  // namespace internal
+}  // namespace fusednorm
+
+#endif  // FUSEDNORM_KERNELS_SIGNATURE_H_
