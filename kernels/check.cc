@@ -142,6 +142,13 @@ Status MakeByteView(const char* name, const ConstTensor& t, ByteView* view) {
   return {};
 }
 
+bool IsEmpty(const ConstTensor& t) {
+  for (int axis = 0; axis < t.rank; ++axis) {
+    if (t.shape[axis] == 0) return true;
+  }
+  return false;
+}
+
 bool SameShape(const ConstTensor& a, const ConstTensor& b) {
   if (a.rank != b.rank) return false;
   for (int axis = 0; axis < a.rank; ++axis) {
@@ -165,16 +172,13 @@ struct Call {
   ConstTensor per_row;  // No operation has two.
 };
 
-// Outputs against themselves and everything else.
+// Outputs against everything else.
 Status CheckOverlaps(const Call& call, const ByteView (&views)[kOperands]) {
   const Slot* end = call.signature.slots + call.signature.count;
   for (const Slot* output = call.signature.slots; output != end; ++output) {
     const ConstTensor* t = call.tensor[output->operand];
     if (!IsOutput(*output) || t == nullptr) continue;
     const ByteView& view = views[output->operand];
-    if (OverlapsItself(view)) {
-      return Error(kInvalid, "%s: its rows overlap each other", output->name);
-    }
     for (const Slot* other = call.signature.slots; other != end; ++other) {
       const ConstTensor* u = call.tensor[other->operand];
       if (other == output || u == nullptr) continue;
@@ -417,21 +421,23 @@ Status Check(Op op, const Arguments& arguments, const Options& options,
   status = AddPerRow(arguments, options, &call);
   if (!status.ok()) return status;
   FillPlan(op, call, options, plan);
-  if (rows == 0) {
-    FillGeometry(call, *plan, geometry);
-    return {};
-  }
   ByteView views[kOperands];
   for (const Slot* slot = call.signature.slots; slot != end; ++slot) {
+    // Without rows only dweight is written, if it has elements.
     const ConstTensor* t = call.tensor[slot->operand];
+    if (rows == 0 && slot->role != Role::kDWeight) continue;
     if (t == nullptr) {
       if (!slot->required) continue;
       return Error(kInvalid, "%s is null", slot->name);
     }
+    if (IsEmpty(*t)) continue;
     status = MakeByteView(slot->name, *t, &views[slot->operand]);
     if (!status.ok()) return status;
+    if (IsOutput(*slot) && OverlapsItself(views[slot->operand])) {
+      return Error(kInvalid, "%s: its rows overlap each other", slot->name);
+    }
   }
-  status = CheckOverlaps(call, views);
+  if (rows > 0) status = CheckOverlaps(call, views);
   if (!status.ok()) return status;
   FillGeometry(call, *plan, geometry);
   return {};

@@ -58,10 +58,28 @@ class Gain {
 struct WidenedGain {
   HWY_INLINE Pair Load(const RowData& row, size_t i) const {
     const DF df;
-    const float* p = row.gains + i;
+    const float* p = row.columns + i;
     return {hn::Load(df, p), hn::Load(df, p + kLanes)};
   }
   HWY_INLINE Pair Apply(Pair v, Pair gain) const { return Mul(v, gain); }
+};
+
+// A weight whose presence is known at run time.
+template <class Codec, Operand kOperand>
+class OptionalGain {
+ public:
+  explicit OptionalGain(const Plan& plan)
+      : present_(plan.has[kOperand]),
+        gain_(Codec(plan.dtype[kOperand]), plan.weight_offset) {}
+
+  HWY_INLINE Pair Load(const RowData& row, size_t i) const {
+    return present_ ? gain_.Load(row, i) : NoWeight().Load(row, i);
+  }
+  HWY_INLINE Pair Apply(Pair v, Pair gain) const { return Mul(v, gain); }
+
+ private:
+  bool present_;
+  Gain<Codec, kOperand> gain_;
 };
 
 // Stores to `out`: past the cache where `stream`, which asks for aligned rows.
@@ -177,7 +195,7 @@ HWY_INLINE bool NormaliseGroup(const Plan& plan, const Rows& rows,
 // As many whole groups as there are; returns the rows that are done.
 template <class Kernel>
 HWY_INLINE int64_t NormaliseGroups(const Plan& plan, const Rows& rows,
-                                   const float* gains, const Kernel& kernel) {
+                                   float* gains, const Kernel& kernel) {
   constexpr bool kStores = Kernel::Input::kStored != kOperands;
   const bool far = plan.far;
   RowData row[kGroup];
@@ -205,8 +223,8 @@ HWY_INLINE int64_t NormaliseGroups(const Plan& plan, const Rows& rows,
 constexpr int64_t kMaxNearGroupBytes = 16 * 1024;
 
 template <class Kernel>
-HWY_INLINE void NormaliseRows(const Plan& plan, const Rows& rows,
-                              const float* gains, Kernel kernel) {
+HWY_INLINE void NormaliseRows(const Plan& plan, const Rows& rows, float* gains,
+                              Kernel kernel) {
   int64_t index = 0;
   if constexpr (Kernel::kGroups) {
     const int64_t group_bytes = kGroup * plan.width * Kernel::Codec::kSize;
@@ -229,7 +247,7 @@ HWY_INLINE void NormaliseRows(const Plan& plan, const Rows& rows,
 
 template <class Operation, class Weight>
 HWY_INLINE void RunOperation(const Plan& plan, const Rows& rows,
-                             const Weight& weight, const float* gains) {
+                             const Weight& weight, float* gains) {
   using Kernel = typename Operation::template Kernel<Weight>;
   NormaliseRows(plan, rows, gains, Kernel(plan, weight));
 }
@@ -240,8 +258,7 @@ constexpr int64_t kMaxWidened = 7168;
 constexpr int64_t kMinRowsToWiden = 8;
 
 template <class Operation>
-HWY_NOINLINE void RunWidened(const Plan& plan, const Rows& rows,
-                             const float* gains) {
+HWY_NOINLINE void RunWidened(const Plan& plan, const Rows& rows, float* gains) {
   RunOperation<Operation>(plan, rows, WidenedGain(), gains);
 }
 
@@ -258,7 +275,7 @@ HWY_NOINLINE void WidenAndRun(const Plan& plan, const Rows& rows,
               [&](const RowData& r, size_t i) FUSEDNORM_LAMBDA {
                 const DF df;
                 const Pair g = weight.Load(r, i);
-                float* p = const_cast<float*>(r.gains) + i;
+                float* p = r.columns + i;
                 hn::Store(g.a, df, p);
                 hn::Store(g.b, df, p + kLanes);
               });

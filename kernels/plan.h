@@ -69,6 +69,7 @@ struct Rows {
   char* data[kOperands];
   int64_t stride[kOperands];
   int64_t count;
+  void* sums;  // Backward operations: see backward.h.
 
   char* Row(Operand operand, int64_t row) const {
     return data[operand] + row * stride[operand];

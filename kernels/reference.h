@@ -17,6 +17,9 @@ RowKernel SelectReference(const Plan& plan);
 void ExceptionalRow(const Plan& plan, const Rows& rows, int64_t index,
                     bool sum_is_stored);
 
+// rstd of a row, given or computed.
+float ReferenceRstd(const Plan& plan, const Rows& rows, int64_t index);
+
 }  // namespace internal
 }  // namespace fusednorm
 

@@ -53,24 +53,6 @@ class BranchSum {
   VF rstd_;
 };
 
-// A weight whose presence is known at run time.
-template <class Codec, Operand kOperand>
-class OptionalGain {
- public:
-  explicit OptionalGain(const Plan& plan)
-      : present_(plan.has[kOperand]),
-        gain_(Codec(plan.dtype[kOperand]), plan.weight_offset) {}
-
-  HWY_INLINE Pair Load(const RowData& row, size_t i) const {
-    return present_ ? gain_.Load(row, i) : NoWeight().Load(row, i);
-  }
-  HWY_INLINE Pair Apply(Pair v, Pair gain) const { return Mul(v, gain); }
-
- private:
-  bool present_;
-  Gain<Codec, kOperand> gain_;
-};
-
 template <Sum kSum, class T, class Middle, class Codec>
 void Run(const Plan& plan, const Rows& rows) {
   using Branch = typename std::conditional<kSum == Sum::kRounded, T, F32>::type;

@@ -143,15 +143,17 @@ class Norm<double> {
     const double m =
         SumSquares<double>(plan.width, u) / static_cast<double>(plan.width) +
         static_cast<double>(plan.eps);
-    rstd_ = 1 / std::sqrt(m);
     zero_ = m == 0;
+    rstd_ = 1 / std::sqrt(m);
   }
+
+  double rstd() const { return zero_ ? 0 : rstd_; }
 
   double operator()(double u) const { return zero_ && u == 0 ? u : u * rstd_; }
 
  private:
-  double rstd_;
   bool zero_;
+  double rstd_;
 };
 
 // The elements of one row, by the names of the formulas.

@@ -67,6 +67,9 @@ HWY_INLINE Pair Add(Pair x, VF y) { return {hn::Add(x.a, y), hn::Add(x.b, y)}; }
 HWY_INLINE Pair Add(Pair x, Pair y) {
   return {hn::Add(x.a, y.a), hn::Add(x.b, y.b)};
 }
+HWY_INLINE Pair Sub(Pair x, Pair y) {
+  return {hn::Sub(x.a, y.a), hn::Sub(x.b, y.b)};
+}
 HWY_INLINE Pair MulAdd(VF x, Pair y, Pair z) {
   return {hn::MulAdd(x, y.a, z.a), hn::MulAdd(x, y.b, z.b)};
 }
@@ -295,17 +298,18 @@ class AnyDType {
   DType dtype_;
 };
 
-// The tensors of one row, and its gains where they are widened (see below).
+// The tensors of one row, and one float for each of its columns, in the order
+// of Pairs and padded to whole steps: widened gains, or the sums of dweight.
 struct RowData {
   RowData() = default;
-  RowData(const Rows& rows, const float* widened) : gains(widened) {
+  RowData(const Rows& rows, float* columns_in) : columns(columns_in) {
     for (int k = 0; k < kOperands; ++k) data[k] = rows.data[k];
   }
   void Advance(const Rows& rows) {
     for (int k = 0; k < kOperands; ++k) data[k] += rows.stride[k];
   }
   char* data[kOperands];
-  const float* gains;
+  float* columns;
 };
 
 // Fetches what the Pair at element i of a row needs, one line at a time.
@@ -327,7 +331,7 @@ class Tail {
  public:
   HWY_NOINLINE Tail(const Plan& plan, const RowData& row, size_t begin) {
     const size_t count = static_cast<size_t>(plan.width) - begin;
-    copy_.gains = row.gains + begin;  // Padded already.
+    copy_.columns = row.columns != nullptr ? row.columns + begin : nullptr;
     for (int k = 0; k < kRstd; ++k) copy_.data[k] = nullptr;
     for (int n = 0; n < plan.count; ++n) {
       const Operand k = plan.operands[n];
@@ -365,11 +369,12 @@ class Lanes {
     }
   }
 
-  // Lanes of pair p of a step: += u * u.
-  HWY_INLINE void AddSquare(size_t p, Pair u) {
-    lanes_[p] = {hn::MulAdd(u.a, u.a, lanes_[p].a),
-                 hn::MulAdd(u.b, u.b, lanes_[p].b)};
+  // Lanes of pair p of a step: += u * v.
+  HWY_INLINE void AddProduct(size_t p, Pair u, Pair v) {
+    lanes_[p] = {hn::MulAdd(u.a, v.a, lanes_[p].a),
+                 hn::MulAdd(u.b, v.b, lanes_[p].b)};
   }
+  HWY_INLINE void AddSquare(size_t p, Pair u) { AddProduct(p, u, u); }
 
   HWY_INLINE void AddLanes(const Lanes& other) {
     FUSEDNORM_UNROLL

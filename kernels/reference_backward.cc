@@ -1,0 +1,60 @@
+// The backward row kernel in plain C++.
+#include "kernels/backward.h"
+#include "kernels/reference.h"
+#include "kernels/scalar.h"
+
+namespace fusednorm {
+namespace internal {
+namespace {
+
+float Rstd(const Plan& plan, const Row<float>& row) {
+  if (plan.has[kRstd]) return *row.PerRow<float>(kRstd);
+  return Norm<float>(plan, [&](int64_t i) { return row.Get(kX, i); }).rstd();
+}
+double Rstd(const Plan& plan, const Row<double>& row) {
+  return Norm<double>(plan, [&](int64_t i) { return row.Get(kX, i); }).rstd();
+}
+
+//   xh = x * r;  a = g * dy;  c = sum(a * xh) / n;  dx = (a - xh * c) * r
+template <typename F>
+void BackwardRow(const Plan& plan, const Row<F>& row, F* sums) {
+  const F r = Rstd(plan, row);
+  const auto xh = [&](int64_t i) { return row.Get(kX, i) * r; };
+  const auto a = [&](int64_t i) {
+    const F dy = row.Get(kDy, i);
+    return plan.has[kWeight] ? row.Gain(kWeight, i) * dy : dy;
+  };
+  const F product = static_cast<F>(SumProducts<F>(plan.width, a, xh));
+  const F c = product / static_cast<F>(plan.width);
+  // dx may lie on x, dy or d_residual_out: all of an element is read first.
+  for (int64_t i = 0; i < plan.width; ++i) {
+    const F xh_i = xh(i);
+    if (sums != nullptr) sums[i] = std::fma(row.Get(kDy, i), xh_i, sums[i]);
+    if (!plan.has[kOut]) continue;
+    const F t = xh_i * c;
+    F dx = (a(i) - t) * r;
+    if (plan.has[kResidual]) dx = row.Get(kResidual, i) + dx;
+    row.Put(kOut, i, dx);
+  }
+}
+
+template <typename F>
+void BackwardRows(const Plan& plan, const Rows& rows) {
+  for (int64_t index = 0; index < rows.count; ++index) {
+    BackwardRow(plan, Row<F>(plan, rows, index), static_cast<F*>(rows.sums));
+  }
+}
+
+}  // namespace
+
+BackwardKernel SelectReferenceBackward(const Plan& plan) {
+  if (plan.dtype[kX] == DType::kF64) return {&BackwardRows<double>, 0};
+  return {&BackwardRows<float>, 0};
+}
+
+float ReferenceRstd(const Plan& plan, const Rows& rows, int64_t index) {
+  return Rstd(plan, Row<float>(plan, rows, index));
+}
+
+}  // namespace internal
+}  // namespace fusednorm

@@ -1,0 +1,234 @@
+// dx row by row, and dweight as sums over rows whose order depends on the
+// number of rows alone.
+//
+// For each row of dweight the R rows of x that share it are cut into slabs of
+// 32 * ceil(R / 2048) rows, 64 slabs at most. Within a slab blocks of 32 rows
+// are summed by fma in f32 and added up in f64; slabs are added in order. One
+// slab is the work of one thread, which makes dx on the way: x and dy are read
+// once.
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <new>
+
+#include "kernels/backward.h"
+#include "kernels/convert.h"
+#include "kernels/error.h"
+#include "kernels/fp_environment.h"
+#include "kernels/parallel.h"
+#include "kernels/reduction.h"
+
+namespace fusednorm {
+namespace internal {
+namespace {
+
+constexpr int64_t kRowsPerBlock = 32;
+constexpr int64_t kMaxSlabs = 64;
+
+int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+// The axes of x's rows, parted by whether dweight repeats along them.
+struct Parts {
+  Geometry shared;  // Of the rows that share a row of dweight.
+  Geometry kept;    // Of the rows of dweight.
+};
+
+Parts Part(const Geometry& g) {
+  Parts parts;
+  for (Geometry* part : {&parts.shared, &parts.kept}) {
+    *part = g;
+    part->axes = 0;
+    part->rows = 1;
+  }
+  for (int axis = 0; axis < g.axes; ++axis) {
+    Geometry& part =
+        g.axis[axis].stride[kDWeight] == 0 ? parts.shared : parts.kept;
+    part.axis[part.axes++] = g.axis[axis];
+    part.rows *= g.axis[axis].count;
+  }
+  return parts;
+}
+
+// The slabs of one row of dweight and their sums.
+struct Slabs {
+  const Plan& plan;
+  Geometry rows;
+  BackwardKernel kernel;
+  int64_t rows_per_slab;
+  int64_t count;
+  int64_t width;   // The plan's, padded: see backward.h.
+  double* totals;  // `width` for each slab ...
+  double* blocks;  // ... and as many for its block at hand, f32 or f64.
+};
+
+// total += block; runs once for 32 rows.
+template <typename F>
+void AddBlock(const F* block, int64_t width, double* total) {
+  for (int64_t i = 0; i < width; ++i) {
+    total[i] += static_cast<double>(block[i]);
+  }
+}
+
+void RunSlab(const Slabs& slabs, int64_t slab) {
+  double* total = slabs.totals + slab * slabs.width;
+  double* block = slabs.blocks + slab * slabs.width;
+  const int64_t end =
+      std::min((slab + 1) * slabs.rows_per_slab, slabs.rows.rows);
+  std::fill(total, total + slabs.width, 0.0);
+  for (int64_t row = slab * slabs.rows_per_slab; row < end;
+       row += kRowsPerBlock) {
+    std::fill(block, block + slabs.width, 0.0);
+    ForEachRun(slabs.plan, slabs.rows, row, std::min(row + kRowsPerBlock, end),
+               [&](Rows run) {
+                 run.sums = block;
+                 slabs.kernel.run(slabs.plan, run);
+               });
+    if (slabs.plan.dtype[kX] == DType::kF64) {
+      AddBlock(block, slabs.width, total);
+    } else {
+      AddBlock(reinterpret_cast<const float*>(block), slabs.width, total);
+    }
+  }
+}
+
+void RunSlabs(void* arg, int64_t begin, int64_t end) {
+  const ScopedFpEnvironment environment;
+  for (int64_t slab = begin; slab < end; ++slab) {
+    RunSlab(*static_cast<const Slabs*>(arg), slab);
+  }
+}
+
+// f64 to f32 such that a second rounding, to 16 bits, is the only one: what is
+// cut off is kept in the last bit (rounding to odd).
+float RoundToOdd(double value) {
+  const float nearest = static_cast<float>(value);
+  const double back = nearest;
+  if (back == value || value != value) return nearest;
+  uint32_t bits = BitsFromF32(nearest);
+  const bool away = (back < 0 ? -back : back) > (value < 0 ? -value : value);
+  if (away) --bits;  // Towards zero; from Inf to the largest.
+  return F32FromBits(bits | 1u);
+}
+
+double LoadGradient(DType dtype, const char* row, int64_t i) {
+  switch (dtype) {
+    case DType::kF64:
+      return reinterpret_cast<const double*>(row)[i];
+    case DType::kF32:
+      return reinterpret_cast<const float*>(row)[i];
+    case DType::kBF16:
+      return F32FromBF16(reinterpret_cast<const uint16_t*>(row)[i]);
+    default:
+      return F32FromF16(reinterpret_cast<const uint16_t*>(row)[i]);
+  }
+}
+
+void StoreGradient(DType dtype, char* row, int64_t i, double value) {
+  switch (dtype) {
+    case DType::kF64:
+      reinterpret_cast<double*>(row)[i] = value;
+      break;
+    case DType::kF32:
+      reinterpret_cast<float*>(row)[i] = static_cast<float>(value);
+      break;
+    case DType::kBF16:
+      reinterpret_cast<uint16_t*>(row)[i] = BF16FromF32(RoundToOdd(value));
+      break;
+    default:
+      reinterpret_cast<uint16_t*>(row)[i] = F16FromF32(RoundToOdd(value));
+  }
+}
+
+// Where element i of a row is in sums of the kernel's order.
+int64_t Position(int64_t i, int64_t lanes) {
+  if (lanes == 0) return i;
+  const int64_t in_pair = i % (2 * lanes);
+  return i - in_pair + (in_pair % 2 == 0 ? 0 : lanes) + in_pair / 2;
+}
+
+// One row of dweight from the sums, which may be null for zeros.
+void StoreDWeight(const Plan& plan, const double* sums, int64_t lanes,
+                  char* row) {
+  const DType dtype = plan.dtype[kDWeight];
+  for (int64_t i = 0; i < plan.width; ++i) {
+    double value = sums != nullptr ? sums[Position(i, lanes)] : 0;
+    if (plan.accumulate) value += LoadGradient(dtype, row, i);
+    StoreGradient(dtype, row, i, value);
+  }
+}
+
+// Calls body(rows of x that share it, dweight row) for each row of dweight.
+template <class Body>
+void ForEachDWeightRow(const Plan& plan, const Parts& parts, Body body) {
+  ForEachRun(plan, parts.kept, 0, parts.kept.rows, [&](const Rows& run) {
+    for (int64_t i = 0; i < run.count; ++i) {
+      Geometry rows = parts.shared;
+      for (int n = 0; n < plan.count; ++n) {
+        rows.data[plan.operands[n]] = run.Row(plan.operands[n], i);
+      }
+      body(rows, run.Row(kDWeight, i));
+    }
+  });
+}
+
+Status RunWithDWeight(const Plan& plan, const Geometry& geometry,
+                      BackwardKernel kernel, const Options& options) {
+  const Parts parts = Part(geometry);
+  if (parts.shared.rows == 0) {
+    if (plan.accumulate) return {};
+    ForEachDWeightRow(plan, parts, [&](const Geometry&, char* dweight) {
+      StoreDWeight(plan, nullptr, 0, dweight);
+    });
+    return {};
+  }
+  Slabs slabs = {plan, parts.shared, kernel, 0, 0, 0, nullptr, nullptr};
+  slabs.rows_per_slab =
+      kRowsPerBlock * CeilDiv(parts.shared.rows, kRowsPerBlock * kMaxSlabs);
+  slabs.count = CeilDiv(parts.shared.rows, slabs.rows_per_slab);
+  slabs.width = CeilDiv(plan.width, kStep) * kStep;
+  int64_t sums;
+  std::unique_ptr<double[]> scratch;
+  if (!__builtin_mul_overflow(2 * slabs.count, slabs.width, &sums) &&
+      sums <= PTRDIFF_MAX / 8) {
+    scratch.reset(new (std::nothrow) double[static_cast<size_t>(sums)]);
+  }
+  if (scratch == nullptr) {
+    return Error(StatusCode::kOutOfMemory,
+                 "dweight: no memory for the sums of %lld slabs of rows",
+                 static_cast<long long>(slabs.count));
+  }
+  slabs.totals = scratch.get();
+  slabs.blocks = scratch.get() + slabs.count * slabs.width;
+  const int64_t threads =
+      ThreadsFor(BytesOf(plan, parts.shared.rows), slabs.count, options);
+  ForEachDWeightRow(plan, parts, [&](const Geometry& rows, char* dweight) {
+    slabs.rows = rows;
+    RunParallel(slabs.count, threads, options, &RunSlabs, &slabs);
+    for (int64_t slab = 1; slab < slabs.count; ++slab) {
+      AddBlock(slabs.totals + slab * slabs.width, slabs.width, slabs.totals);
+    }
+    StoreDWeight(plan, slabs.totals, kernel.lanes, dweight);
+  });
+  return {};
+}
+
+}  // namespace
+
+Status RunBackward(Target target, const Plan& plan, const Geometry& geometry,
+                   const Options& options) {
+  const BackwardKernel kernel =
+      target == Target::kScalar || plan.dtype[kX] == DType::kF64
+          ? SelectReferenceBackward(plan)
+          : SelectBackward(target, plan);
+  const ScopedFpEnvironment environment;
+  if (plan.has[kDWeight]) {
+    return RunWithDWeight(plan, geometry, kernel, options);
+  }
+  if (plan.has[kOut] && geometry.rows > 0) {
+    RunRows(plan, geometry, kernel.run, options);
+  }
+  return {};
+}
+
+}  // namespace internal
+}  // namespace fusednorm
