@@ -98,7 +98,7 @@ Status CurrentTarget(Target* target) {
 }  // namespace internal
 
 const char* TargetName() noexcept {
-  internal::Target target;
+  internal::Target target = internal::Target::kScalar;
   if (!internal::CurrentTarget(&target).ok()) return "";
   return internal::kNames[static_cast<int>(target)];
 }
