@@ -6,7 +6,9 @@ the source returned. README.md says how to run this and gives the format.
 """
 
 import argparse
+import functools
 import importlib.util
+import itertools
 import pathlib
 import struct
 import sys
@@ -16,16 +18,21 @@ import numpy as np
 import torch
 
 # The values of fusednorm/c.h; the operations are numbered here.
-RMS_NORM, ADD_RMS_NORM = 0, 1
+(RMS_NORM, ADD_RMS_NORM, RMS_NORM_ADD, RMS_NORM_ADD_RMS_NORM,
+ RMS_NORM_BACKWARD, ADD_RMS_NORM_BACKWARD) = range(6)
 ONCE, BEFORE_WEIGHT = 0, 1
 ROUNDED, EXACT, EXACT_STATISTIC = 0, 1, 2
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+GRADIENT_DTYPES = (torch.float32, torch.bfloat16)
 ABSENT = 0xFFFFFFFF
 
 # One wide row costs as much as many short ones, hence fewer of them. The
 # widths lie below, on and beside vector lengths; 576 is SmolLM2-135M's.
 ROWS_OF_WIDTH = {8: 4, 64: 4, 100: 3, 576: 2, 1025: 1}
 ROWS_OF_VECTOR_WIDTH = {8: 4, 64: 4, 104: 3, 576: 2}  # vLLM: multiples of 8
+# Gradients: as many rows as make more than one block of a weight's sum.
+ROWS_OF_GRADIENT_WIDTH = {8: 37, 64: 5, 100: 3, 321: 2, 1025: 1}
+ROWS_OF_BLOCK_WIDTH = {8: 37, 64: 5, 100: 3, 576: 1}
 ROW_SCALES = (1.0, 0.02, 12.0, 1.0)
 EPS = (1e-6, 1e-5)
 
@@ -44,14 +51,40 @@ class Writer:
         self.records = []
 
     def add(self, name, op, x, weight, out, *, rounding, eps, sum_=ROUNDED,
-            offset=0.0, residual=None, residual_out=None):
-        """Appends a record; tensors are (rows, width), the weight (width)."""
-        rows, width = x.shape
+            offset=0.0, residual=None, weight_pre=None, residual_out=None):
+        """Appends a forward record; the rows are 2-d, the weights 1-d."""
+        sandwich = op == RMS_NORM_ADD_RMS_NORM
+        self._append(name, op, rounding, sum_, eps, offset, x, residual, weight,
+                     *((weight_pre,) if sandwich else ()), out, residual_out)
+
+    def add_gradients(self, name, norm, x, weight, dy, own, *, eps, offset=0.0,
+                      d_residual_out=None):
+        """Appends a backward record of norm(x, weight).
+
+        `own` holds the source's gradients of x and weight. They are expected
+        of f32. In 16 bits we expect what the same norm gives in f32 for the
+        same values, rounded once; the source's own follow where they differ.
+        """
+        exact = gradients(norm, x.float(), weight.float(), dy.float())
+        if d_residual_out is not None:
+            exact = exact[0] + d_residual_out.float(), exact[1]
+        expected, eager = [], []
+        for gradient, theirs in zip(exact, own):
+            f32 = theirs.dtype == torch.float32 and x.dtype == torch.float32
+            expected.append(theirs if f32 else gradient.to(theirs.dtype))
+            same = torch.equal(expected[-1], theirs)
+            eager.append(None if same else theirs)
+        op = RMS_NORM_BACKWARD if d_residual_out is None else (
+            ADD_RMS_NORM_BACKWARD)
+        self._append(name, op, ONCE, ROUNDED, eps, offset, x, weight, dy,
+                     d_residual_out, *expected, *eager)
+
+    def _append(self, name, op, rounding, sum_, eps, offset, x, *others):
         label = name.encode()
         data = struct.pack("<3I3f2I", op, rounding, sum_, eps, offset, 1.0,
-                           rows, width)
+                           *x.shape)
         data += struct.pack("<I", len(label)) + label
-        for tensor in (x, residual, weight, out, residual_out):
+        for tensor in (x, *others):
             data += self._tensor(tensor)
         self.records.append(data)
 
@@ -107,6 +140,29 @@ def module(cls, weight, eps):
     return norm
 
 
+def functional(cls, eps):
+    """The same as a function of x and weight."""
+    def norm(x, weight):
+        return torch.func.functional_call(cls(weight.numel(), eps=eps),
+                                          {"weight": weight}, (x,))
+    return norm
+
+
+def torch_norm(eps):
+    """PyTorch's own as a function of x and weight."""
+    def norm(x, weight):
+        return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)
+    return norm
+
+
+def gradients(norm, x, weight, dy):
+    """The gradients that autograd has for x and weight."""
+    x, weight = (t.detach().requires_grad_() for t in (x, weight))
+    with torch.enable_grad():
+        out = norm(x, weight)
+    return torch.autograd.grad(out, (x, weight), dy.to(out.dtype))
+
+
 def hf(cls, seed, rounding, offset, mixed=False):
     """A transformers norm alone; `mixed` adds f32 weights on bf16 rows."""
     writer = Writer()
@@ -156,6 +212,34 @@ def gemma_add():
     return hf_add(GemmaRMSNorm, 4, ONCE, 1.0)
 
 
+def olmo2():
+    """OLMo 2's post-norm: residual + Olmo2RMSNorm(x)."""
+    from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
+    writer = Writer()
+    for name, x, res, w, eps in cases(9, DTYPES, ROWS_OF_WIDTH):
+        out = res + module(Olmo2RMSNorm, w, eps)(x)
+        writer.add(name, RMS_NORM_ADD, x, w, out, rounding=ONCE, eps=eps,
+                   residual=res)
+    return writer
+
+
+def gemma_sandwich():
+    """Gemma 2's and 3's way from the end of one sub-layer into the next."""
+    from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
+    from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
+    writer = Writer()
+    rng = np.random.default_rng(10)
+    norms = itertools.cycle((Gemma2RMSNorm, Gemma3RMSNorm))
+    for name, x, res, post, eps in cases(10, DTYPES, ROWS_OF_BLOCK_WIDTH, 1.0):
+        norm = next(norms)
+        pre = random_weight(rng, post.numel(), x.dtype, 1.0)
+        h = res + module(norm, post, eps)(x)
+        writer.add(f"{norm.__name__} {name}", RMS_NORM_ADD_RMS_NORM, x, post,
+                   module(norm, pre, eps)(h), rounding=ONCE, eps=eps,
+                   offset=1.0, residual=res, weight_pre=pre, residual_out=h)
+    return writer
+
+
 def pytorch():
     """torch.nn.functional.rms_norm, once without a weight."""
     writer = Writer()
@@ -167,6 +251,96 @@ def pytorch():
             out = torch.nn.functional.rms_norm(x, shape, None, eps)
             writer.add(name + " no weight", RMS_NORM, x, None, out,
                        rounding=ONCE, eps=eps)
+    return writer
+
+
+def norm_gradients(make_norm, seed, offset=0.0, mixed=False):
+    """A norm's gradients; `mixed` adds f32 weights on bf16 rows."""
+    writer = Writer()
+    for name, x, dy, w, eps in cases(seed, GRADIENT_DTYPES,
+                                     ROWS_OF_GRADIENT_WIDTH, offset):
+        if w.numel() == 100:  # here eps is not small beside the mean square
+            name, x = name + " small", x * 1e-4
+        norm = make_norm(eps)
+        writer.add_gradients(name, norm, x, w, dy, gradients(norm, x, w, dy),
+                             eps=eps, offset=offset)
+        if mixed and x.dtype == torch.bfloat16 and w.numel() == 64:
+            w = random_weight(np.random.default_rng(seed), 64, torch.float32)
+            writer.add_gradients(
+                name + " f32 weight", norm, x, w, dy.float(),
+                gradients(norm, x, w, dy), eps=eps)
+    return writer
+
+
+def llama_grad():
+    """Gradients of LlamaRMSNorm."""
+    from transformers.models.llama.modeling_llama import LlamaRMSNorm
+    return norm_gradients(functools.partial(functional, LlamaRMSNorm), 11,
+                          mixed=True)
+
+
+def gemma_grad():
+    """Gradients of GemmaRMSNorm."""
+    from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
+    return norm_gradients(functools.partial(functional, GemmaRMSNorm), 12, 1.0)
+
+
+def pytorch_grad():
+    """Gradients of torch.nn.functional.rms_norm."""
+    return norm_gradients(torch_norm, 13)
+
+
+def sublayer(rng, width, dtype):
+    """A small MLP with random weights."""
+    shape = (width, width)
+    up, down = (torch.from_numpy(rng.standard_normal(shape) / width**0.5)
+                .to(dtype) for _ in range(2))
+    return lambda x: torch.nn.functional.silu(x @ up) @ down
+
+
+def pre_norm_block():
+    """Gradients at the stream of x + sublayer(norm(x)), PyTorch's norm."""
+    writer = Writer()
+    rng = np.random.default_rng(14)
+    for name, x, d_out, w, eps in cases(14, GRADIENT_DTYPES,
+                                        ROWS_OF_BLOCK_WIDTH):
+        norm, mlp = torch_norm(eps), sublayer(rng, w.numel(), x.dtype)
+        with torch.enable_grad():
+            x, w = x.requires_grad_(), w.requires_grad_()
+            normed = norm(x, w)
+            out = x + mlp(normed)
+        dx, dw, dy = torch.autograd.grad(out, (x, w, normed), d_out)
+        writer.add_gradients(name, norm, x, w, dy, (dx, dw), eps=eps,
+                             d_residual_out=d_out)
+    return writer
+
+
+def sandwich_block():
+    """Gradients of h = residual + post(x), h + sublayer(pre(h)).
+
+    For each case the norm at h and then the one at x, whose dy is the dh of
+    the first.
+    """
+    from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
+    writer = Writer()
+    rng = np.random.default_rng(15)
+    for name, x, res, post, eps in cases(15, GRADIENT_DTYPES,
+                                         ROWS_OF_BLOCK_WIDTH, 1.0):
+        norm, mlp = functional(Gemma2RMSNorm, eps), sublayer(
+            rng, post.numel(), x.dtype)
+        pre = random_weight(rng, post.numel(), x.dtype, 1.0)
+        d_out = random_rows(rng, *x.shape, x.dtype)
+        inputs = [t.requires_grad_() for t in (x, post, pre)]
+        with torch.enable_grad():
+            h = res + norm(x, post)
+            normed = norm(h, pre)
+            out = h + mlp(normed)
+        dx, d_post, d_pre, dh, dy = torch.autograd.grad(
+            out, (*inputs, h, normed), d_out)
+        writer.add_gradients(name + " pre", norm, h, pre, dy, (dh, d_pre),
+                             eps=eps, offset=1.0, d_residual_out=d_out)
+        writer.add_gradients(name + " post", norm, x, post, dh, (dx, d_post),
+                             eps=eps, offset=1.0)
     return writer
 
 
@@ -319,8 +493,9 @@ def smollm2_add():
 
 
 SOURCES = {f.__name__: f for f in (
-    llama, gemma, llama_add, gemma_add, pytorch, vllm, vllm_bf16, vllm_native,
-    smollm2, smollm2_f32, smollm2_add)}
+    llama, gemma, llama_add, gemma_add, olmo2, gemma_sandwich, pytorch, vllm,
+    vllm_bf16, vllm_native, smollm2, smollm2_f32, smollm2_add, llama_grad,
+    gemma_grad, pytorch_grad, pre_norm_block, sandwich_block)}
 
 
 def main():
