@@ -17,7 +17,7 @@ for option in "$@"; do
   case $option in
     --neon)
       packages+=(g++-aarch64-linux-gnu qemu-user)
-      foreign+=(libgtest-dev libhwy-dev)
+      foreign+=(libgomp1 libgtest-dev libhwy-dev)
       ;;
     --clang) packages+=(clang libomp-dev) ;;
     --python) packages+=(python3-pip python3-venv) ;;
