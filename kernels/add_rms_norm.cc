@@ -52,8 +52,7 @@ struct AddRmsNormFamily {
 };
 
 RowKernel SelectAddRmsNormKernel(const Plan& plan) {
-  // An f32 stream rounds nothing: the modes are one.
-  if (plan.sum == Sum::kRounded || plan.dtype[kResidual] == DType::kF32) {
+  if (plan.sum == Sum::kRounded) {
     return SelectNorm<AddRmsNormFamily<Sum::kRounded>>(plan);
   }
   if (plan.sum == Sum::kExact) {

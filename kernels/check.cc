@@ -324,7 +324,11 @@ void FillPlan(Op op, const Call& call, const Options& o, Plan* plan) {
   plan->weight_offset = o.weight_offset;
   plan->residual_scale = o.residual_scale;
   plan->rounding = o.rounding;
-  plan->sum = o.sum;
+  // Where the sum rounds nothing its modes are one, and kernels and reference
+  // have to agree on when residual_out is stored.
+  const bool exact = plan->dtype[kResidualOut] == DType::kF32 &&
+                     (op == Op::kAddRmsNorm || x.dtype == DType::kF32);
+  plan->sum = exact ? Sum::kRounded : o.sum;
   plan->nontemporal = o.nontemporal;
   plan->accumulate = o.accumulate;
   plan->far = false;

@@ -52,8 +52,8 @@ struct RmsNormAddFamily {
 };
 
 RowKernel SelectRmsNormAddKernel(const Plan& plan) {
-  // 16-bit rows of one dtype as models have them; f32 rounds nothing.
-  if (plan.sum == Sum::kRounded || plan.dtype[kX] == DType::kF32) {
+  // Rows of one dtype as models have them.
+  if (plan.sum == Sum::kRounded) {
     return SelectNorm<RmsNormAddFamily>(plan);
   }
   return &RunMixed<RmsNormAddOperation<AnyDType, AnyDType>>;

@@ -62,7 +62,7 @@ void Run(const Plan& plan, const Rows& rows) {
   NormaliseRows(plan, rows, nullptr, Kernel(plan, Weight(plan)));
 }
 
-// Uniform dtypes as models have them: kRounded, or f32, which rounds nothing.
+// Uniform dtypes as models have them, with kRounded.
 template <class T, class Middle>
 RowKernel SelectByWeights(const Plan& plan) {
   const auto both_are = [&](DType dtype) {
@@ -89,8 +89,8 @@ RowKernel SelectUniform(const Plan& plan) {
       plan.dtype[kOut] != plan.dtype[kX]) {
     return nullptr;
   }
-  if (plan.dtype[kX] == DType::kF32) return SelectByWeights<F32, F32>(plan);
   if (plan.sum != Sum::kRounded) return nullptr;
+  if (plan.dtype[kX] == DType::kF32) return SelectByWeights<F32, F32>(plan);
   return plan.dtype[kX] == DType::kBF16 ? SelectByRounding<BF16>(plan)
                                         : SelectByRounding<F16>(plan);
 }
