@@ -160,7 +160,7 @@ TEST_P(BlockBits, EveryWidthWeightAndOption) {
     for (int64_t width : AllWidths()) {
       ASSERT_TRUE(CompareWeights(
           random, MakeCall(random, GetParam(), {dtype, dtype, dtype},
-                           Packed({8, width}))));
+                           Packed({width > 1100 ? 4 : 8, width}))));
     }
   }
   RecordCount(before);
