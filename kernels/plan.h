@@ -34,7 +34,8 @@ enum Operand {
   kResidualOut,
   kWeight,     // In the sandwich that of the post norm ...
   kWeightPre,  // ... and of the norm after the addition.
-  kDWeight,
+  kRowOperands,  // Row kernels walk over those above, element by element.
+  kDWeight = kRowOperands,
   kRstd,
   kSums,
   kOperands

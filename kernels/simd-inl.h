@@ -355,10 +355,10 @@ class Tail {
   HWY_NOINLINE Tail(const Plan& plan, const RowData& row, size_t begin) {
     const size_t count = static_cast<size_t>(plan.width) - begin;
     copy_.columns = row.columns != nullptr ? row.columns + begin : nullptr;
-    for (int k = 0; k < kRstd; ++k) copy_.data[k] = nullptr;
+    for (int k = 0; k < kRowOperands; ++k) copy_.data[k] = nullptr;
     for (int n = 0; n < plan.count; ++n) {
       const Operand k = plan.operands[n];
-      if (k >= kRstd) continue;
+      if (k >= kRowOperands) continue;
       const size_t size = static_cast<size_t>(SizeOf(plan.dtype[k]));
       bytes_[k] = count * size;
       origin_.data[k] = row.data[k] + begin * size;
@@ -376,10 +376,10 @@ class Tail {
   }
 
  private:
-  alignas(64) float buffer_[kRstd][kStep];
+  alignas(64) float buffer_[kRowOperands][kStep];
   RowData copy_;
   RowData origin_;
-  size_t bytes_[kRstd];
+  size_t bytes_[kRowOperands];
 };
 
 // The 64 lanes of the sum.
