@@ -1,5 +1,5 @@
 // RmsNormBackward and AddRmsNormBackward: the vector row kernels.
-#include <limits>
+#include <cmath>
 
 #include "kernels/highway.h"
 
@@ -50,22 +50,23 @@ class ProductInput {
   VF rstd_;
 };
 
-// rstd of a row, given or computed. A NaN is made one that no rounding harms.
+// rstd of a row, given or computed.
 template <class T>
 HWY_INLINE float Rstd(const Plan& plan, const Rows& rows, int64_t index,
                       const RowData& row) {
-  float rstd;
   if (plan.has[kRstd]) {
-    rstd = *reinterpret_cast<const float*>(row.data[kRstd]);
-  } else {
-    const double sum = SumRow(plan, row, SquareInput<T>(plan));
-    const Statistic statistic =
-        StatisticFromSum(sum, static_cast<float>(plan.width), plan.eps);
-    rstd = HWY_LIKELY(statistic.ordinary) ? statistic.rstd
-                                          : ReferenceRstd(plan, rows, index);
+    return *reinterpret_cast<const float*>(row.data[kRstd]);
   }
-  return rstd == rstd ? rstd : std::numeric_limits<float>::quiet_NaN();
+  const double sum = SumRow(plan, row, SquareInput<T>(plan));
+  const Statistic statistic =
+      StatisticFromSum(sum, static_cast<float>(plan.width), plan.eps);
+  if (HWY_LIKELY(statistic.ordinary)) return statistic.rstd;
+  return ReferenceRstd(plan, rows, index);
 }
+
+// The order of sums: see BackwardKernel.
+template <class T>
+constexpr int64_t kOrder = T::kEvenOdd ? static_cast<int64_t>(kLanes) : 0;
 
 // T is the codec of x, dy, d_residual_out and dx, W that of the weight.
 template <class T, class W>
@@ -79,6 +80,10 @@ void RunBackwardRows(const Plan& plan, const Rows& rows) {
   RowData row(rows, static_cast<float*>(rows.sums));
   for (int64_t index = 0; index < rows.count; ++index, row.Advance(rows)) {
     const float rstd = Rstd<T>(plan, rows, index, row);
+    if (HWY_UNLIKELY(!std::isfinite(rstd))) {
+      BackwardRowByReference(plan, rows, index, kOrder<T>);
+      continue;
+    }
     input.SetRstd(rstd);
     const float product = static_cast<float>(SumRow(plan, row, input));
     const VF c = hn::Set(df, product / static_cast<float>(plan.width));
@@ -122,7 +127,7 @@ BackwardKernel SelectBackwardKernel(const Plan& plan) {
   if (uniform && dtype == DType::kBF16) run = SelectByWeightCodec<BF16>(plan);
   if (uniform && dtype == DType::kF16) run = SelectByWeightCodec<F16>(plan);
   if (run == nullptr) return {&RunBackwardRows<AnyDType, AnyDType>, 0};
-  return {run, dtype == DType::kBF16 ? static_cast<int64_t>(kLanes) : 0};
+  return {run, dtype == DType::kBF16 ? kOrder<BF16> : 0};
 }
 
 }  // namespace HWY_NAMESPACE

@@ -22,7 +22,20 @@ struct BackwardKernel {
   int64_t lanes;
 };
 
+// Where element i of a row is in sums of that order.
+inline int64_t SumPosition(int64_t i, int64_t lanes) {
+  if (lanes == 0) return i;
+  const int64_t in_pair = i % (2 * lanes);
+  return i - in_pair + (in_pair % 2 == 0 ? 0 : lanes) + in_pair / 2;
+}
+
 BackwardKernel SelectReferenceBackward(const Plan& plan);
+
+// One row, for a vector kernel with sums of its order: where rstd is not finite
+// the zeros past the end of a row would not stay zeros.
+void BackwardRowByReference(const Plan& plan, const Rows& rows, int64_t index,
+                            int64_t lanes);
+
 BackwardKernel SelectBackward(Target target, const Plan& plan);
 
 Status RunBackward(Target target, const Plan& plan, const Geometry& geometry,

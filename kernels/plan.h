@@ -32,8 +32,8 @@ enum Operand {
   kDy,
   kOut,  // Backward: dx or dh.
   kResidualOut,
-  kWeight,     // In the sandwich that of the post norm ...
-  kWeightPre,  // ... and of the norm after the addition.
+  kWeight,       // In the sandwich that of the post norm ...
+  kWeightPre,    // ... and of the norm after the addition.
   kRowOperands,  // Row kernels walk over those above, element by element.
   kDWeight = kRowOperands,
   kRstd,

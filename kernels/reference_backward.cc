@@ -17,7 +17,7 @@ double Rstd(const Plan& plan, const Row<double>& row) {
 
 //   xh = x * r;  a = g * dy;  c = sum(a * xh) / n;  dx = (a - xh * c) * r
 template <typename F>
-void BackwardRow(const Plan& plan, const Row<F>& row, F* sums) {
+void BackwardRow(const Plan& plan, const Row<F>& row, F* sums, int64_t lanes) {
   const F r = Rstd(plan, row);
   const auto xh = [&](int64_t i) { return row.Get(kX, i) * r; };
   const auto a = [&](int64_t i) {
@@ -29,7 +29,10 @@ void BackwardRow(const Plan& plan, const Row<F>& row, F* sums) {
   // dx may lie on x, dy or d_residual_out: all of an element is read first.
   for (int64_t i = 0; i < plan.width; ++i) {
     const F xh_i = xh(i);
-    if (sums != nullptr) sums[i] = std::fma(row.Get(kDy, i), xh_i, sums[i]);
+    if (sums != nullptr) {
+      F& sum = sums[SumPosition(i, lanes)];
+      sum = std::fma(row.Get(kDy, i), xh_i, sum);
+    }
     if (!plan.has[kOut]) continue;
     const F t = xh_i * c;
     F dx = (a(i) - t) * r;
@@ -41,7 +44,7 @@ void BackwardRow(const Plan& plan, const Row<F>& row, F* sums) {
 template <typename F>
 void BackwardRows(const Plan& plan, const Rows& rows) {
   for (int64_t index = 0; index < rows.count; ++index) {
-    BackwardRow(plan, Row<F>(plan, rows, index), static_cast<F*>(rows.sums));
+    BackwardRow(plan, Row<F>(plan, rows, index), static_cast<F*>(rows.sums), 0);
   }
 }
 
@@ -50,6 +53,12 @@ void BackwardRows(const Plan& plan, const Rows& rows) {
 BackwardKernel SelectReferenceBackward(const Plan& plan) {
   if (plan.dtype[kX] == DType::kF64) return {&BackwardRows<double>, 0};
   return {&BackwardRows<float>, 0};
+}
+
+void BackwardRowByReference(const Plan& plan, const Rows& rows, int64_t index,
+                            int64_t lanes) {
+  BackwardRow(plan, Row<float>(plan, rows, index),
+              static_cast<float*>(rows.sums), lanes);
 }
 
 float ReferenceRstd(const Plan& plan, const Rows& rows, int64_t index) {

@@ -139,19 +139,12 @@ void StoreGradient(DType dtype, char* row, int64_t i, double value) {
   }
 }
 
-// Where element i of a row is in sums of the kernel's order.
-int64_t Position(int64_t i, int64_t lanes) {
-  if (lanes == 0) return i;
-  const int64_t in_pair = i % (2 * lanes);
-  return i - in_pair + (in_pair % 2 == 0 ? 0 : lanes) + in_pair / 2;
-}
-
 // One row of dweight from the sums, which may be null for zeros.
 void StoreDWeight(const Plan& plan, const double* sums, int64_t lanes,
                   char* row) {
   const DType dtype = plan.dtype[kDWeight];
   for (int64_t i = 0; i < plan.width; ++i) {
-    double value = sums != nullptr ? sums[Position(i, lanes)] : 0;
+    double value = sums != nullptr ? sums[SumPosition(i, lanes)] : 0;
     if (plan.accumulate) value += LoadGradient(dtype, row, i);
     StoreGradient(dtype, row, i, value);
   }
