@@ -45,12 +45,14 @@ Status ReadOptions(const fusednorm_options* given, Options* options) {
   fusednorm_options all;
   fusednorm_options_init(&all);
   if (given != nullptr) {
-    const size_t size = given->struct_size;
+    size_t size = given->struct_size;
     if (size < offsetof(fusednorm_options, eps) || size > sizeof(all)) {
       return Error(StatusCode::kInvalidArgument,
                    "options.struct_size is %zu; fusednorm_options_init sets it",
                    size);
     }
+    // Whole fields: of 4 bytes up to the first pointer, then of 8.
+    size -= size % (size < offsetof(fusednorm_options, rstd) ? 4 : 8);
     std::memcpy(&all, given, size);
   }
   options->eps = all.eps;

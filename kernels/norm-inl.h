@@ -252,8 +252,9 @@ HWY_INLINE void RunOperation(const Plan& plan, const Rows& rows,
   NormaliseRows(plan, rows, gains, Kernel(plan, weight));
 }
 
-// Stack for widened gains: the widths of real models up to DeepSeek-V3's.
-constexpr int64_t kMaxWidened = 7168;
+// Stack for widened gains, half of the 32 KiB that a call may use: the frames
+// below it take up to 14 KiB.
+constexpr int64_t kMaxWidened = 4096;
 // Widening reads and writes a row once; from here on that is small change.
 constexpr int64_t kMinRowsToWiden = 8;
 

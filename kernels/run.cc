@@ -2,6 +2,7 @@
 
 #include "kernels/backward.h"
 #include "kernels/check.h"
+#include "kernels/fp_environment.h"
 #include "kernels/parallel.h"
 #include "kernels/reference.h"
 #include "kernels/select.h"
@@ -47,6 +48,8 @@ RowKernel Select(Target target, const Plan& plan) {
 
 Status Run(Op op, Backend backend, std::initializer_list<Argument> arguments,
            const Options& options, const void* per_row) {
+  // The checks too compare floats, which may raise flags.
+  const ScopedFpEnvironment environment;
   Target target = Target::kScalar;
   if (backend == Backend::kCurrentTarget) {
     const Status status = CurrentTarget(&target);

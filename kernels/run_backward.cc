@@ -213,7 +213,6 @@ Status RunBackward(Target target, const Plan& plan, const Geometry& geometry,
       target == Target::kScalar || plan.dtype[kX] == DType::kF64
           ? SelectReferenceBackward(plan)
           : SelectBackward(target, plan);
-  const ScopedFpEnvironment environment;
   if (plan.has[kDWeight]) {
     return RunWithDWeight(plan, geometry, kernel, options);
   }

@@ -25,9 +25,9 @@ echo "$digest"
   fail "the targets differ"
 
 # The package's targets are the kinds they say.
-ldd "$work/fusednorm/example_c" | grep -q libfusednorm || fail "not shared"
-ldd "$work/shared/example_c" | grep -q libfusednorm || fail "not shared"
-! ldd "$work/static/example_c" | grep -q libfusednorm || fail "not static"
+ldd "$work/fusednorm/example_c" | grep libfusednorm > /dev/null || fail "not shared"
+ldd "$work/shared/example_c" | grep libfusednorm > /dev/null || fail "not shared"
+! ldd "$work/static/example_c" | grep libfusednorm > /dev/null || fail "not static"
 
 # The plugin exports its own name and the library's, whoever loads it.
 plugin=$work/static/libplugin.so
