@@ -51,10 +51,9 @@ Status Run(Op op, Backend backend, std::initializer_list<Argument> arguments,
   // The checks too compare floats, which may raise flags.
   const ScopedFpEnvironment environment;
   Target target = Target::kScalar;
-  if (backend == Backend::kCurrentTarget) {
-    const Status status = CurrentTarget(&target);
-    if (!status.ok()) return status;
-  }
+  Status status = CurrentTarget(&target);
+  if (!status.ok()) return status;
+  if (backend == Backend::kReference) target = Target::kScalar;
   Arguments views;
   for (const Argument& argument : arguments) {
     if (argument.given) views.tensor[argument.operand] = &argument.view;
@@ -62,7 +61,7 @@ Status Run(Op op, Backend backend, std::initializer_list<Argument> arguments,
   views.per_row = per_row;
   Plan plan;
   Geometry geometry;
-  const Status status = Check(op, views, options, &plan, &geometry);
+  status = Check(op, views, options, &plan, &geometry);
   if (!status.ok()) return status;
   if (op == Op::kRmsNormBackward || op == Op::kAddRmsNormBackward) {
     return RunBackward(target, plan, geometry, options);
