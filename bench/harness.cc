@@ -40,15 +40,32 @@ double Seconds(const Kernel& kernel, int64_t calls, int threads) {
   return Now(threads) - start;
 }
 
-std::string CpuName() {
+// A field of the first processor in /proc/cpuinfo; "" if it has none.
+std::string CpuField(const std::string& field) {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {
     const size_t colon = line.find(": ");
-    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) {
+    if (colon != std::string::npos &&
+        line.find_first_of("\t:") == field.size() &&
+        line.compare(0, field.size(), field) == 0) {
       return line.substr(colon + 2);
     }
   }
-  return "unknown";  // AArch64 kernels do not tell.
+  return "";
+}
+
+std::string CpuName() {
+  const std::string name = CpuField("model name");
+  return name.empty() ? "unknown" : name;  // AArch64 kernels do not tell.
+}
+
+// What expectations are kept for: vendor, family and model.
+std::string CpuFamily() {
+  if (!CpuField("vendor_id").empty()) {
+    return CpuField("vendor_id") + "-" + CpuField("cpu family") + "-" +
+           CpuField("model");
+  }
+  return CpuField("CPU implementer") + "-" + CpuField("CPU part");
 }
 
 std::string Compiler() {
@@ -66,22 +83,29 @@ std::string Compiler() {
 
 void SetSelection(const std::string& value, Flags* flags) {
   if (value == "quick") {
-    flags->max_cost = 0;
-    flags->seconds = 0.1;
+    flags->max_cost = 1;
   } else if (value == "default") {
     flags->max_cost = 2;
   } else if (value == "full") {
+    flags->max_cost = 3;
+    flags->seconds = 0.15;
+  } else if (value == "all") {
     flags->max_cost = std::numeric_limits<int>::max();
   } else {
-    Refuse("--selection: quick, default or full, not " + value);
+    Refuse("--selection: quick, default, full or all, not " + value);
   }
 }
 
 void SetThreads(const std::string& value, Flags* flags) {
   flags->threads = std::atoi(value.c_str());
   if (flags->threads < 1) Refuse("--threads: a number from 1, not " + value);
-#if !defined(_OPENMP)
-  if (flags->threads > 1) Refuse("--threads: this build has no OpenMP");
+}
+
+int UsableThreads() {
+#if defined(_OPENMP)
+  return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+#else
+  return 1;
 #endif
 }
 
@@ -105,21 +129,23 @@ Flags ParseFlags(int* argc, char** argv) {
     }
   }
   *argc = kept;
+  flags.threads = std::min(flags.threads, UsableThreads());
   return flags;
 }
 
-void DescribeRun(const Flags& flags) {
+std::vector<std::pair<std::string, std::string>> Context() {
   char clock[32];
   std::snprintf(clock, sizeof(clock), "%.2f", ClockGHz());
-  benchmark::AddCustomContext("cpu", CpuName());
-  benchmark::AddCustomContext("clock_ghz", clock);
-  benchmark::AddCustomContext("compiler", Compiler());
-  benchmark::AddCustomContext("highway", std::to_string(HWY_MAJOR) + "." +
-                                             std::to_string(HWY_MINOR) + "." +
-                                             std::to_string(HWY_PATCH));
-  benchmark::AddCustomContext("fusednorm", fusednorm_version());
-  benchmark::AddCustomContext("targets", TargetNames());
-  benchmark::AddCustomContext("threads", std::to_string(flags.threads));
+  return {
+      {"cpu", CpuName()},
+      {"cpu_family", CpuFamily()},
+      {"clock_ghz", clock},
+      {"compiler", Compiler()},
+      {"highway", std::to_string(HWY_MAJOR) + "." + std::to_string(HWY_MINOR) +
+                      "." + std::to_string(HWY_PATCH)},
+      {"fusednorm", fusednorm_version()},
+      {"targets", TargetNames()},
+  };
 }
 
 size_t LastLevelCache() {
@@ -148,25 +174,26 @@ uint8_t* Memory(size_t bytes) {
 }
 
 std::vector<Samples> TimeInTurn(const std::vector<Kernel>& kernels, bool warm,
-                                int64_t min_calls, const Flags& flags) {
+                                int64_t min_calls, int threads,
+                                double seconds) {
   std::vector<int64_t> calls;
   double round = 0;
   for (const Kernel& kernel : kernels) {
     if (warm) kernel.run(min_calls);
-    const double once = Seconds(kernel, min_calls, flags.threads) /
-                        static_cast<double>(min_calls);
+    const double once =
+        Seconds(kernel, min_calls, threads) / static_cast<double>(min_calls);
     const int64_t wanted = static_cast<int64_t>(kSampleSeconds / once);
     calls.push_back(std::max(min_calls, wanted));
     round += once * static_cast<double>(calls.back() + (warm ? 1 : 0));
   }
-  const int64_t rounds = std::clamp(static_cast<int64_t>(flags.seconds / round),
-                                    kMinRounds, kMaxRounds);
+  const int64_t rounds =
+      std::clamp(static_cast<int64_t>(seconds / round), kMinRounds, kMaxRounds);
 
   std::vector<Samples> samples(kernels.size());
   for (int64_t i = 0; i < rounds; ++i) {
     for (size_t k = 0; k < kernels.size(); ++k) {
       if (warm) kernels[k].run(1);
-      samples[k].push_back(Seconds(kernels[k], calls[k], flags.threads) /
+      samples[k].push_back(Seconds(kernels[k], calls[k], threads) /
                            static_cast<double>(calls[k]));
     }
   }

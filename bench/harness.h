@@ -7,24 +7,24 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fusednorm {
 namespace bench {
 
 struct Flags {
-  int max_cost = 2;       // --selection=quick|default|full: 0, 2, all
-  int threads = 1;        // --threads=N
-  double seconds = 0.15;  // Of timing per benchmark; less with quick.
+  int max_cost = 2;      // --selection=quick|default|full
+  int threads = 2;       // --threads=N: besides one
+  double seconds = 0.1;  // Of timing per benchmark; more with full.
 };
 
 // Takes our flags out of argv and leaves Google Benchmark's. Exits on a flag
 // that cannot be met.
 Flags ParseFlags(int* argc, char** argv);
 
-// Writes into the JSON's context what the figures depend on: CPU, clock,
-// compiler, Highway, targets. Caches and time are there already.
-void DescribeRun(const Flags& flags);
+// What the figures depend on: CPU, clock, compiler, Highway, targets.
+std::vector<std::pair<std::string, std::string>> Context();
 
 // Of the last-level cache, in bytes; 32 MiB where the system does not tell.
 size_t LastLevelCache();
@@ -37,15 +37,18 @@ uint8_t* Memory(size_t bytes);
 struct Kernel {
   std::string name;
   std::function<void(int64_t calls)> run;
+  bool is_roof = false;  // What the others are measured against.
 };
 
 // Seconds per call of each kernel, one sample per round. In a round the kernels
 // take turns, so that a slow spell of the machine hits all of them.
 //   warm       one call that is not timed comes before each sample
 //   min_calls  per sample; more where a call is short
+//   threads    that a kernel uses
+//   seconds    for all of it, unless the fewest rounds take longer
 using Samples = std::vector<double>;
 std::vector<Samples> TimeInTurn(const std::vector<Kernel>& kernels, bool warm,
-                                int64_t min_calls, const Flags& flags);
+                                int64_t min_calls, int threads, double seconds);
 
 double Quantile(Samples samples, double q);
 inline double Median(const Samples& samples) { return Quantile(samples, 0.5); }

@@ -4,25 +4,30 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "bench/harness.h"
+#include "bench/operation.h"
 #include "bench/roofline.h"
 #include "fusednorm/fusednorm.h"
 
 namespace fusednorm {
 namespace bench {
 
-struct Variant {
+struct Mix {
   const char* name;
-  DType dtype;  // Of the rows.
-  DType weight;
+  DType x, second, weight, out;
   Rounding rounding;
   int cost;
+  Sum sum = Sum::kRounded;
+
+  bool RowsAreUniform() const { return x == second && x == out; }
 };
 
-enum Ops { kBoth, kNorm };
+// Which operations a shape is measured with.
+enum Ops { kNorm, kAdd, kAll, kThenRead };
 
 struct Shape {
   const char* models;
@@ -30,29 +35,49 @@ struct Shape {
   int64_t rows;
   int64_t width;
   int cost;
+
+  // A view: `heads` rows of `width` inside each row of x, `x_stride` elements
+  // apart. The other tensors are packed.
+  int64_t heads = 1;
+  int64_t x_stride = 0;
+  Nontemporal nontemporal = Nontemporal::kAuto;
+
+  int64_t XStride() const { return x_stride != 0 ? x_stride : width; }
+  std::string Name() const;
 };
 
 struct Case {
-  bool add;
-  Variant variant;
+  Op op;
+  Mix mix;
   Shape shape;
   std::string target;
   int target_cost;
   bool cold;
-  Flags flags;
+  int threads;
+  double seconds;  // Of timing.
 
   // Each step away from the core costs, so that a selection is one number.
   int Cost() const {
-    return shape.cost + variant.cost + target_cost + (cold ? 1 : 0);
+    return TraitsOf(op).cost + shape.cost + mix.cost + target_cost +
+           (cold ? 1 : 0) + (threads > 1 ? 1 : 0);
   }
   std::string Name() const;
-  size_t RowsBytes() const;  // Of one tensor.
-  size_t SetBytes() const { return (add ? 3 : 2) * RowsBytes(); }
-  size_t MovedBytes() const { return (add ? 4 : 2) * RowsBytes(); }
+
+  int64_t Elements() const { return shape.rows * shape.heads * shape.width; }
+  size_t SetBytes() const;    // Of all tensors.
+  size_t MovedBytes() const;  // That a call reads and writes.
+};
+
+// How far a result lies from the reference's.
+struct Difference {
+  double unequal = 0;  // Share of the elements.
+  // The largest, in units of the dtype's epsilon at the expected value or at
+  // the mean magnitude, whichever is larger.
+  double epsilons = 0;
 };
 
 // The tensors of a case, and what can be done with them. There is one set of
-// rows, or, cold, as many as outgrow every cache; a call takes the next set.
+// them, or, cold, as many as outgrow every cache; a call takes the next set.
 class Problem {
  public:
   explicit Problem(const Case& c);
@@ -60,47 +85,69 @@ class Problem {
   bool HasMemory() const { return memory_ != nullptr; }
   int64_t Sets() const { return static_cast<int64_t>(sets_); }
 
-  // Fused first, then unfused if there is such a thing, then the copies.
+  // Ours first, then its rivals (the unfused form, other options), then the
+  // passes of the roofline.
   std::vector<Kernel> Kernels();
 
-  // Whether all outputs have the reference's bits, and x still its own.
+  // Whether all outputs have the reference's bits, and inputs still their own.
   bool Check() { return Check(&Problem::Fused); }
+  bool HasUnfused() const;
   bool CheckUnfused() { return Check(&Problem::Unfused); }
 
+  // For someone else's kernel on the same tensors, filled; call(set) runs it.
+  using SetCall = std::function<void(size_t set)>;
+  std::vector<Operands> OperandsOfSets();
+  Kernel Peer(std::string name, const SetCall& call);
+  Difference Compare(const SetCall& call, Sum sum);
+
  private:
+  enum Buffer { kX, kSecond, kOut, kScratch, kBuffers };
+
+  // What a buffer holds before and after a call. Its rows repeat.
+  struct Content {
+    DType dtype;
+    size_t bytes = 0;  // 0: the operation has no such buffer.
+    std::vector<uint8_t> before, after;
+  };
+
   using Method = void (Problem::*)();
 
-  uint8_t* X() const { return memory_ + set_ * set_stride_; }
-  uint8_t* Residual() const { return X() + rows_stride_; }
-  uint8_t* Out() const { return X() + (case_.add ? 2 : 1) * rows_stride_; }
+  void MakeContents();
+  void Refill();
+  Operands View(uint8_t* const* data, int64_t rows);
+  uint8_t* At(Buffer b) const {
+    return memory_ + set_ * set_stride_ + static_cast<size_t>(b) * stride_;
+  }
   void NextSet();
 
-  void Fused();
+  void CallOn(Op op, uint8_t* x, uint8_t* second, uint8_t* out);
+  void Fused() { CallOn(case_.op, At(kX), At(kSecond), At(kOut)); }
   void Unfused();
+  void AddTo(Buffer x, Buffer sum);
+  void ThenRead(Nontemporal nontemporal);
+  void RunPass(Pass pass, int threads);
   bool Check(Method method);
-  void Fill(uint8_t* to, const std::vector<uint8_t>& rows) const;
-  bool Holds(const uint8_t* memory, const std::vector<uint8_t>& rows) const;
   template <class Body>
-  Kernel Rotating(std::string name, Body body);
+  Kernel Rotating(std::string name, Body body, bool is_roof = false);
+  void AddRivals(std::vector<Kernel>* kernels);
+  void AddRoof(int threads, std::vector<Kernel>* kernels);
 
   const Case case_;
+  const OpTraits traits_;
   const Roofline& roofline_;
-  const size_t rows_bytes_;
-  const size_t rows_stride_;  // From one buffer of a set to the next.
-  const size_t set_stride_;
-  size_t sets_;
+  const size_t pass_bytes_;  // Of each stream of the roofline.
+  Content contents_[kBuffers];
+  size_t stride_ = 0;  // From one buffer of a set to the next.
+  size_t set_stride_ = 0;
+  size_t sets_ = 1;
   size_t set_ = 0;
-  uint8_t* memory_;
+  uint8_t* memory_ = nullptr;
   bool ok_ = true;
-
-  ConstTensor x_, weight_;
-  Tensor residual_, out_;
+  bool filled_ = false;
+  Operands operands_;
   Options options_;
-
-  // Rows repeat after so many: a prime, so that any mix-up of rows shows.
-  static constexpr int64_t kDistinctRows = 61;
-  std::vector<uint8_t> weight_values_;
-  std::vector<uint8_t> x_rows_, residual_rows_, sum_rows_, out_rows_;
+  std::vector<uint8_t> weight_;
+  std::vector<float> dweight_, rstd_;
 };
 
 }  // namespace bench

@@ -2,20 +2,23 @@
 # Benchmarks on a machine as it is: installs what is missing, builds in
 # build/bench, measures and prints tables.
 #
-#   bench/run.sh [--quick | --full] [--filter REGEX] [--threads N]
-#                [--processes N] [--out FILE]
+#   bench/run.sh [--quick | --full] [--check | --expect] [--filter REGEX]
+#                [--threads N] [--processes N] [--out FILE]
 #
-#   --quick      the core, a few seconds; --full: everything, some 15 minutes
-#   --filter     benchmarks whose name matches, of all (see bench_rms_norm.cc)
-#   --threads    1 unless said otherwise
+#   --quick      the core, some 20 seconds; --full: everything, 10 minutes
+#   --check      a quick run that fails on a drop against bench/expectations/
+#   --expect     a quick run in five processes that writes them
+#   --filter     benchmarks whose name matches, of all (see bench_norms.cc)
+#   --threads    besides one thread; 2 unless said otherwise
 #   --processes  repeats the run in as many processes; the tables have medians
 #   --out        the JSON, build/bench/results.json if not said; the tables go
 #                beside it
 set -euo pipefail
 
 selection=default
+mode=
 filter=.
-threads=1
+threads=2
 processes=1
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$root/build/bench
@@ -28,30 +31,33 @@ usage() {
 while (($# > 0)); do
   case $1 in
     --quick | --full) selection=${1#--} ;;
+    --check | --expect) mode=${1#--} selection=quick ;;
     --filter | --threads | --processes | --out)
       (($# > 1)) || usage
       printf -v "${1#--}" %s "$2"
-      [[ $1 == --filter && $selection == default ]] && selection=full
+      [[ $1 == --filter && $selection == default ]] && selection=all
       shift
       ;;
     *) usage ;;
   esac
   shift
 done
+[[ $mode == expect ]] && processes=5
 
 python=()
 command -v python3 >/dev/null || python=(--python)
 bash "$root/cmake/bootstrap.sh" "${python[@]}"
 cmake -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release \
   -DFUSEDNORM_BENCHMARKS=ON -DFUSEDNORM_TESTS=OFF -DFUSEDNORM_BUILD_SHARED=OFF
-cmake --build "$build" --parallel "$(nproc)"
+cmake --build "$build" --parallel "$(nproc)" --target bench_norms
 
 commit=$(git -C "$root" describe --always --dirty 2>/dev/null || echo unknown)
+binary=$build/bench/bench_norms
 files=()
 for ((process = 1; process <= processes; ++process)); do
   file=$out
   ((process == 1)) || file=${out%.json}-$process.json
-  "$build/bench/bench_rms_norm" --selection="$selection" \
+  "$binary" --selection="$selection" \
     --threads="$threads" --benchmark_filter="$filter" \
     --benchmark_context=commit="$commit" \
     --benchmark_out="$file" --benchmark_out_format=json
@@ -61,3 +67,7 @@ done
 echo
 python3 "$root/bench/report.py" "${files[@]}" | tee "${out%.json}.txt"
 echo "JSON: ${files[*]}"
+case $mode in
+  check) python3 "$root/bench/check.py" "$binary" "${files[@]}" ;;
+  expect) python3 "$root/bench/check.py" --write "$binary" "${files[@]}" ;;
+esac
