@@ -92,7 +92,7 @@ BlockCall MakeCall(Random& random, BlockOp op, const DTypes& dtypes,
   BlockCall call;
   call.op = op;
   call.x = Buffer(dtypes.x, layout);
-  call.x.FillMixed(random);
+  call.x.FillMixed(random, static_cast<int>(random.Uniform(0, 7)));
   if (HasResidual(op)) {
     call.residual = Buffer(dtypes.stream, layout);
     call.residual.FillMixed(random, static_cast<int>(random.Uniform(0, 7)));

@@ -55,4 +55,4 @@ fi
 bash cmake/bootstrap.sh "${bootstrap[@]}"
 cmake --preset "$preset" "${cmake[@]}"
 cmake --build --preset "$preset"
-ctest --preset "$preset" "${ctest[@]}"
+ctest --preset "$preset" --parallel "$(nproc)" "${ctest[@]}"
