@@ -55,7 +55,10 @@ using VU16 = hn::Vec<DU16>;
 constexpr size_t kLanes = hn::MaxLanes(DF());
 constexpr size_t kPairs = kStep / (2 * kLanes);  // In a step of the sum.
 
+// The constructors that a compiler adds would lack the target's attributes.
 struct Pair {
+  HWY_INLINE Pair() {}
+  HWY_INLINE Pair(VF a_in, VF b_in) : a(a_in), b(b_in) {}
   VF a, b;
 };
 
