@@ -106,14 +106,16 @@ FUSEDNORM_API Status RowRstd(const ConstTensor& x, float* rstd,
                              const Options& options = {}) noexcept;
 
 // The sum of squares of each row in f64, so that shards of a row (tensor
-// parallelism) can be added up. Where every cut falls on a multiple of 16384
-// elements the total, added from left to right, has the bits of the whole
-// row's; elsewhere it is as accurate, but its last bits may differ.
+// parallelism) can be added up. Where each shard but the last is 16384 elements
+// the total, added from left to right, has the bits of the whole row's; for
+// other cuts, and where the squares of a row or shard leave the range of f32
+// (those are summed in f64), it is as accurate, but last bits may differ.
 FUSEDNORM_API Status RowSumSquares(const ConstTensor& x, double* sum_squares,
                                    const Options& options = {}) noexcept;
 
 // rstd of a row of `width` elements from its sum of squares. From the sum of
-// RowSumSquares it has the bits of RowRstd.
+// RowSumSquares it has the bits of RowRstd, but for the last one at the very
+// edge of the range of f32.
 FUSEDNORM_API float RstdFromSumSquares(double sum_squares, int64_t width,
                                        float eps) noexcept;
 
