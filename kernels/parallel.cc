@@ -23,6 +23,9 @@ constexpr int64_t kMinParallelBytes = 256 * 1024;
 // What a thread takes at a time.
 constexpr int64_t kBlockBytes = 64 * 1024;
 
+// The largest team that is asked of OpenMP on machines with fewer cores.
+[[maybe_unused]] constexpr int kMaxTeam = 64;
+
 std::atomic<bool> in_forked_child{false};
 
 // From this much output for each thread on, stores past the cache win even if
