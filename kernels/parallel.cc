@@ -23,9 +23,6 @@ constexpr int64_t kMinParallelBytes = 256 * 1024;
 // What a thread takes at a time.
 constexpr int64_t kBlockBytes = 64 * 1024;
 
-// The largest team that is asked of OpenMP on machines with fewer cores.
-[[maybe_unused]] constexpr int kMaxTeam = 64;
-
 std::atomic<bool> in_forked_child{false};
 
 // From this much output for each thread on, stores past the cache win even if
@@ -96,12 +93,18 @@ void RunBlocks(void* arg, int64_t begin, int64_t end) {
 
 #ifdef _OPENMP
 
+// The largest team that is asked for on machines with fewer cores.
+constexpr int kMaxTeam = 64;
+
 bool InParallelRegion() { return omp_get_level() > 0; }
 
 int64_t MaxThreads() { return omp_get_max_threads(); }
 
 void RunOpenMp(int64_t blocks, int64_t threads, Body body, void* arg) {
-#pragma omp parallel num_threads(static_cast <int>(threads))
+  // libgomp ends the process if it cannot start a thread.
+  const int limit = std::max(kMaxTeam, omp_get_num_procs());
+  const int team = static_cast<int>(std::min<int64_t>(threads, limit));
+#pragma omp parallel num_threads(team)
   {
     // Fewer threads than asked for may come.
     const int64_t count = omp_get_num_threads();
