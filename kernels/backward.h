@@ -38,7 +38,7 @@ void BackwardRowByReference(const Plan& plan, const Rows& rows, int64_t index,
 
 BackwardKernel SelectBackward(Target target, const Plan& plan);
 
-Status RunBackward(Target target, const Plan& plan, const Geometry& geometry,
+Status RunBackward(Target target, Plan* plan, const Geometry& geometry,
                    const Options& options);
 
 }  // namespace internal

@@ -118,7 +118,7 @@ Status MakeByteView(const char* name, const ConstTensor& t, ByteView* view) {
   if (t.data == nullptr) return Error(kInvalid, "%s.data is null", name);
   const int64_t size = SizeOf(t.dtype);
   view->begin = reinterpret_cast<uintptr_t>(t.data);
-  if (view->begin % static_cast<uintptr_t>(size) != 0) {
+  if ((view->begin & static_cast<uintptr_t>(size - 1)) != 0) {
     return Error(kInvalid, "%s.data %p is not aligned to its %s elements", name,
                  t.data, Name(t.dtype));
   }
@@ -165,11 +165,9 @@ bool SameView(const ConstTensor& a, const ConstTensor& b) {
   return true;
 }
 
-// The tensors of one call: the caller's, and values per row as tensors.
 struct Call {
   Signature signature;
-  const ConstTensor* tensor[kOperands];
-  ConstTensor per_row;  // No operation has two.
+  const ConstTensor** tensor;  // Of each operand; null where left out.
 };
 
 // Outputs against everything else.
@@ -363,9 +361,9 @@ Status CheckOperation(Op op, const Call& call, const Options& options) {
 
 // The values per row: rstd is an option, or an argument of operations that
 // are about nothing else.
-Status AddPerRow(const Arguments& arguments, const Options& options,
-                 Call* call) {
-  const Signature& signature = call->signature;
+Status AddPerRow(const Call& call, const Options& options,
+                 Arguments* arguments) {
+  const Signature& signature = call.signature;
   const Slot* slot = signature.slots;
   while (slot != signature.slots + signature.count &&
          slot->role != Role::kPerRowInput &&
@@ -379,27 +377,25 @@ Status AddPerRow(const Arguments& arguments, const Options& options,
                  static_cast<void*>(options.rstd));
   }
   if (none) return {};
-  const void* data = is_option ? options.rstd : arguments.per_row;
+  const void* data = is_option ? options.rstd : arguments->per_row;
   if (data == nullptr) return {};
-  const ConstTensor& x = *call->tensor[kX];
+  const ConstTensor& x = *call.tensor[kX];
   const DType dtype = slot->operand == kSums ? DType::kF64 : DType::kF32;
   if (x.dtype == DType::kF64 && dtype == DType::kF32) {
     return Error(kUnsupported, "rstd is %p: not offered for f64", data);
   }
-  call->per_row = PerRowTensor(x, data, dtype);
-  call->tensor[slot->operand] = &call->per_row;
+  arguments->per_row_view = PerRowTensor(x, data, dtype);
+  arguments->tensor[slot->operand] = &arguments->per_row_view;
   return {};
 }
 
 }  // namespace
 
-Status Check(Op op, const Arguments& arguments, const Options& options,
-             Plan* plan, Geometry* geometry) {
-  Call call;
-  call.signature = SignatureOf(op);
+Status Check(Op op, Arguments* arguments, const Options& options, Plan* plan,
+             Geometry* geometry) {
+  const Call call = {SignatureOf(op), arguments->tensor};
   const Slot* end = call.signature.slots + call.signature.count;
   const char* x_name = call.signature.slots->name;
-  for (int k = 0; k < kOperands; ++k) call.tensor[k] = arguments.tensor[k];
   const ConstTensor* x = call.tensor[kX];
   for (const Slot* slot = call.signature.slots; slot != end; ++slot) {
     const ConstTensor* t = call.tensor[slot->operand];
@@ -422,7 +418,7 @@ Status Check(Op op, const Arguments& arguments, const Options& options,
   int64_t rows;
   status = CountRows(*x, &rows);
   if (!status.ok()) return status;
-  status = AddPerRow(arguments, options, &call);
+  status = AddPerRow(call, options, arguments);
   if (!status.ok()) return status;
   FillPlan(op, call, options, plan);
   ByteView views[kOperands];
@@ -434,7 +430,7 @@ Status Check(Op op, const Arguments& arguments, const Options& options,
       if (!slot->required) continue;
       return Error(kInvalid, "%s is null", slot->name);
     }
-    if (IsEmpty(*t)) continue;
+    if (rows == 0 && IsEmpty(*t)) continue;
     status = MakeByteView(slot->name, *t, &views[slot->operand]);
     if (!status.ok()) return status;
     if (IsOutput(*slot) && OverlapsItself(views[slot->operand])) {

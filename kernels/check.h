@@ -17,10 +17,11 @@ struct Arguments {
   const ConstTensor* tensor[kOperands] = {};
   // Operations about values per row: rstd, or sums of squares.
   const void* per_row = nullptr;
+  ConstTensor per_row_view;  // Check makes a tensor of the values per row.
 };
 
-Status Check(Op op, const Arguments& arguments, const Options& options,
-             Plan* plan, Geometry* geometry);
+Status Check(Op op, Arguments* arguments, const Options& options, Plan* plan,
+             Geometry* geometry);
 
 }  // namespace internal
 }  // namespace fusednorm

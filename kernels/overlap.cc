@@ -43,6 +43,8 @@ bool RowsMeet(const ByteView& a, const ByteView& b, int axis,
 }  // namespace
 
 bool OverlapsItself(const ByteView& view) {
+  if (view.axes == 0) return false;
+  if (view.axes == 1) return view.stride[0] < view.row_bytes;
   const ByteView sorted = Sorted(view);
   int64_t inner = sorted.row_bytes;
   for (int axis = sorted.axes - 1; axis >= 0; --axis) {

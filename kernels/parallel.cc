@@ -157,17 +157,21 @@ void RunParallel(int64_t blocks, int64_t threads, const Options& options,
   }
 }
 
-void RunRows(const Plan& plan_in, const Geometry& geometry, RowKernel kernel,
+void RunRows(Plan* plan, const Geometry& geometry, RowKernel kernel,
              const Options& options) {
-  Plan plan = plan_in;
-  const int64_t bytes_per_row = BytesPerRow(plan);
-  Work work = {plan, geometry, kernel,
+  const int64_t bytes = BytesOf(*plan, geometry.rows);
+  // Most calls of a decoder: nothing to share out, nothing leaves the cache.
+  if (bytes < kMinParallelBytes && plan->nontemporal != Nontemporal::kAlways) {
+    return ForEachRun(*plan, geometry, 0, geometry.rows,
+                      [&](const Rows& rows) { kernel(*plan, rows); });
+  }
+  const int64_t bytes_per_row = BytesPerRow(*plan);
+  Work work = {*plan, geometry, kernel,
                std::max<int64_t>(1, kBlockBytes / bytes_per_row)};
   const int64_t blocks =
       (geometry.rows + work.rows_per_block - 1) / work.rows_per_block;
-  const int64_t threads =
-      ThreadsFor(BytesOf(plan, geometry.rows), blocks, options);
-  PlanCache(geometry, bytes_per_row, threads, &plan);
+  const int64_t threads = ThreadsFor(bytes, blocks, options);
+  PlanCache(geometry, bytes_per_row, threads, plan);
   RunParallel(blocks, threads, options, &RunBlocks, &work);
 }
 

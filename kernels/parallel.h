@@ -12,7 +12,8 @@ namespace fusednorm {
 namespace internal {
 
 // Runs the kernel over all rows, on the calling thread where the work is small.
-void RunRows(const Plan& plan, const Geometry& geometry, RowKernel kernel,
+// Decides how the rows meet the cache.
+void RunRows(Plan* plan, const Geometry& geometry, RowKernel kernel,
              const Options& options);
 
 // Rows [begin, end) as runs of constant strides: run(rows), in order.

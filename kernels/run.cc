@@ -61,13 +61,13 @@ Status Run(Op op, Backend backend, std::initializer_list<Argument> arguments,
   views.per_row = per_row;
   Plan plan;
   Geometry geometry;
-  status = Check(op, views, options, &plan, &geometry);
+  status = Check(op, &views, options, &plan, &geometry);
   if (!status.ok()) return status;
   if (op == Op::kRmsNormBackward || op == Op::kAddRmsNormBackward) {
-    return RunBackward(target, plan, geometry, options);
+    return RunBackward(target, &plan, geometry, options);
   }
   if (geometry.rows > 0) {
-    RunRows(plan, geometry, Select(target, plan), options);
+    RunRows(&plan, geometry, Select(target, plan), options);
   }
   return {};
 }

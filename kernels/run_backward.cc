@@ -207,16 +207,16 @@ Status RunWithDWeight(const Plan& plan, const Geometry& geometry,
 
 }  // namespace
 
-Status RunBackward(Target target, const Plan& plan, const Geometry& geometry,
+Status RunBackward(Target target, Plan* plan, const Geometry& geometry,
                    const Options& options) {
   const BackwardKernel kernel =
-      target == Target::kScalar || plan.dtype[kX] == DType::kF64
-          ? SelectReferenceBackward(plan)
-          : SelectBackward(target, plan);
-  if (plan.has[kDWeight]) {
-    return RunWithDWeight(plan, geometry, kernel, options);
+      target == Target::kScalar || plan->dtype[kX] == DType::kF64
+          ? SelectReferenceBackward(*plan)
+          : SelectBackward(target, *plan);
+  if (plan->has[kDWeight]) {
+    return RunWithDWeight(*plan, geometry, kernel, options);
   }
-  if (plan.has[kOut] && geometry.rows > 0) {
+  if (plan->has[kOut] && geometry.rows > 0) {
     RunRows(plan, geometry, kernel.run, options);
   }
   return {};
