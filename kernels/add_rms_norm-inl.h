@@ -28,7 +28,9 @@ class SumInput {
   explicit SumInput(const Plan& plan)
       : source_(plan), stream_(plan.dtype[kResidualOut]) {}
 
-  bool Prepare(const RowData& row) { return source_.Prepare(row); }
+  HWY_INLINE bool Prepare(const Rows& rows, int64_t index) {
+    return source_.Prepare(rows, index);
+  }
 
   HWY_INLINE void Add(Lanes& lanes, size_t p, const RowData& row,
                       size_t i) const {
@@ -62,7 +64,7 @@ template <Sum kSum, class T, class Middle, class Weight, class Source>
 class SumAndNormKernel {
  public:
   using Codec = T;
-  static constexpr bool kGroups = Source::kGroups && GroupsPay<T, Weight>();
+  static constexpr bool kGroups = Source::kGroups && GroupsPay<T>();
   using Input = SumInput<kSum == Sum::kRounded, T, Source>;
 
   SumAndNormKernel(const Plan& plan, const Weight& weight)
@@ -71,16 +73,19 @@ class SumAndNormKernel {
         weight_(weight),
         out_(plan, T(plan.dtype[kOut])) {}
 
-  HWY_INLINE bool Prepare(const RowData& row) { return input_.Prepare(row); }
+  HWY_INLINE bool Prepare(const Rows& rows, int64_t index) {
+    return input_.Prepare(rows, index);
+  }
   const Input& input() const { return input_; }
   HWY_INLINE Pair Gain(const RowData& row, size_t i) const {
     return weight_.Load(row, i);
   }
-  HWY_INLINE void Output(const RowData& row, size_t i, VF rstd, Pair gain,
-                         bool far) const {
+  template <bool kFar>
+  HWY_INLINE void Output(const RowData& row, size_t i, VF rstd,
+                         Pair gain) const {
     const Pair u = input_.template LoadAgain<kSum>(row, i);
     const Pair v = middle_.Round(Mul(u, rstd));
-    out_(weight_.Apply(v, gain), row, i, far);
+    out_.template Store<kFar>(weight_.Apply(v, gain), row, i);
   }
   HWY_INLINE void Prefetch(const RowData& ahead, size_t i) const {
     PrefetchPair<T::kSize>(ahead.data[kX], i);

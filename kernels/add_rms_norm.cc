@@ -26,7 +26,7 @@ class ResidualSum {
         stream_(plan.dtype[kResidual]),
         scale_(hn::Set(DF(), plan.residual_scale)) {}
 
-  HWY_INLINE bool Prepare(const RowData&) const { return true; }
+  HWY_INLINE bool Prepare(const Rows&, int64_t) const { return true; }
   HWY_INLINE Pair Load(const RowData& row, size_t i) const {
     return MulAdd(scale_, stream_.Load(row.data[kResidual], i),
                   x_.Load(row.data[kX], i));

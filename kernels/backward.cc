@@ -52,12 +52,11 @@ class ProductInput {
 
 // rstd of a row, given or computed.
 template <class T>
-HWY_INLINE float Rstd(const Plan& plan, const Rows& rows, int64_t index,
-                      const RowData& row) {
+HWY_INLINE float Rstd(const Plan& plan, const Rows& rows, int64_t index) {
   if (plan.has[kRstd]) {
-    return *reinterpret_cast<const float*>(row.data[kRstd]);
+    return *reinterpret_cast<const float*>(rows.Row(kRstd, index));
   }
-  const double sum = SumRow(plan, row, SquareInput<T>(plan));
+  const double sum = SumRow(plan, rows, index, SquareInput<T>(plan));
   const Statistic statistic =
       StatisticFromSum(sum, static_cast<float>(plan.width), plan.eps);
   if (HWY_LIKELY(statistic.ordinary)) return statistic.rstd;
@@ -77,22 +76,21 @@ void RunBackwardRows(const Plan& plan, const Rows& rows) {
   const T out(plan.dtype[kOut]);
   const bool has_stream = plan.has[kResidual];
   const bool has_out = plan.has[kOut];
-  RowData row(rows, static_cast<float*>(rows.sums));
-  for (int64_t index = 0; index < rows.count; ++index, row.Advance(rows)) {
-    const float rstd = Rstd<T>(plan, rows, index, row);
+  for (int64_t index = 0; index < rows.count; ++index) {
+    const float rstd = Rstd<T>(plan, rows, index);
     if (HWY_UNLIKELY(!std::isfinite(rstd))) {
       BackwardRowByReference(plan, rows, index, kOrder<T>);
       continue;
     }
     input.SetRstd(rstd);
-    const float product = static_cast<float>(SumRow(plan, row, input));
+    const float product = static_cast<float>(SumRow(plan, rows, index, input));
     const VF c = hn::Set(df, product / static_cast<float>(plan.width));
     const VF r = hn::Set(df, rstd);
-    ForEachPair(plan, row, [&](const RowData& data, size_t i) FUSEDNORM_LAMBDA {
+    ForEachPair(plan, rows, index, [&](const RowData& data, size_t i) FUSEDNORM_LAMBDA {
       const Pair dy = input.Dy(data, i);
       const Pair xh = input.Xh(data, i);
-      if (data.columns != nullptr) {
-        float* sums = data.columns + i;
+      if (data.sums != nullptr) {
+        float* sums = data.sums + i;
         const Pair sum = {hn::LoadU(df, sums), hn::LoadU(df, sums + kLanes)};
         hn::StoreU(hn::MulAdd(dy.a, xh.a, sum.a), df, sums);
         hn::StoreU(hn::MulAdd(dy.b, xh.b, sum.b), df, sums + kLanes);

@@ -5,10 +5,11 @@
 // A Kernel has
 //   Codec            of the vectors
 //   kGroups          whether it is built for several rows at a time as well
-//   Prepare(row)     once for each row, before its passes; false: exceptional
+//   Prepare(rows, index)  once for each row, before its passes; false:
+//                         exceptional
 //   Input, input()   of the sum of squares
 //   Gain(row, i)     the factor, shared by the rows of a group
-//   Output(row, i, rstd, gain, far)  computes and stores the Pair at i
+//   Output<kFar>(row, i, rstd, gain)  computes and stores the Pair at i
 //   Prefetch(ahead, i)  fetches the inputs of a row
 #if defined(FUSEDNORM_KERNELS_NORM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FUSEDNORM_KERNELS_NORM_INL_H_
@@ -16,6 +17,8 @@
 #else
 #define FUSEDNORM_KERNELS_NORM_INL_H_
 #endif
+
+#include <algorithm>
 
 #include "kernels/reference.h"
 #include "kernels/simd-inl.h"
@@ -54,16 +57,6 @@ class Gain {
   VF offset_;
 };
 
-// Gains that were computed once for all rows, in the order of Pairs.
-struct WidenedGain {
-  HWY_INLINE Pair Load(const RowData& row, size_t i) const {
-    const DF df;
-    const float* p = row.columns + i;
-    return {hn::Load(df, p), hn::Load(df, p + kLanes)};
-  }
-  HWY_INLINE Pair Apply(Pair v, Pair gain) const { return Mul(v, gain); }
-};
-
 // A weight whose presence is known at run time.
 template <class Codec, Operand kOperand>
 class OptionalGain {
@@ -89,10 +82,10 @@ class OutStore {
   OutStore(const Plan& plan, Codec codec)
       : codec_(codec), stream_(plan.stream) {}
 
-  HWY_INLINE void operator()(Pair v, const RowData& row, size_t i,
-                             bool far) const {
-    if constexpr (!std::is_same<Codec, AnyDType>::value) {
-      if (far && stream_) return codec_.Stream(v, row.data[kOut], i);
+  template <bool kFar>
+  HWY_INLINE void Store(Pair v, const RowData& row, size_t i) const {
+    if constexpr (kFar) {
+      if (stream_) return codec_.Stream(v, row.data[kOut], i);
     }
     codec_.Store(v, row.data[kOut], i);
   }
@@ -104,26 +97,27 @@ class OutStore {
 
 // One row at a time.
 template <class Kernel>
-HWY_INLINE void NormaliseRow(const Plan& plan, const Rows& rows,
-                             const RowData& row, int64_t index,
+HWY_INLINE void NormaliseRow(const Plan& plan, const Rows& rows, int64_t index,
                              Kernel& kernel) {
   constexpr bool kStores = Kernel::Input::kStored != kOperands;
-  if (HWY_UNLIKELY(!kernel.Prepare(row))) {
+  if (HWY_UNLIKELY(!kernel.Prepare(rows, index))) {
     return ExceptionalRow(plan, rows, index, /*sum_is_stored=*/false);
   }
-  const double sum = SumRow(plan, row, kernel.input());
+  const double sum = SumRow(plan, rows, index, kernel.input());
   const Statistic statistic =
       StatisticFromSum(sum, static_cast<float>(plan.width), plan.eps);
   if (HWY_UNLIKELY(!statistic.ordinary)) {
     return ExceptionalRow(plan, rows, index, kStores);
   }
   if (plan.has[kRstd]) {
-    *reinterpret_cast<float*>(row.data[kRstd]) = statistic.rstd;
+    *reinterpret_cast<float*>(rows.Row(kRstd, index)) = statistic.rstd;
   }
   const VF rstd = hn::Set(DF(), statistic.rstd);
-  ForEachPair(plan, row, [&](const RowData& r, size_t i) FUSEDNORM_LAMBDA {
-    kernel.Output(r, i, rstd, kernel.Gain(r, i), /*far=*/false);
-  });
+  ForEachPair(plan, rows, index,
+              [&](const RowData& row, size_t i) FUSEDNORM_LAMBDA {
+                kernel.template Output<false>(row, i, rstd,
+                                              kernel.Gain(row, i));
+              });
 }
 
 // Rows of a group: their statistics are made together in one vector, and their
@@ -142,102 +136,94 @@ HWY_INLINE bool GroupStatistic(const Plan& plan, V4 sums, float* rstd) {
                                 hn::Ge(sums, hn::Set(d, least))));
 }
 
-// False, with nothing but what the statistic pass stores written, if a row is
-// exceptional. Far from the cache the next group is fetched while this one is
-// written.
-template <class Kernel>
-HWY_INLINE bool NormaliseGroup(const Plan& plan, const Rows& rows,
-                               const RowData (&row)[kGroup], bool far,
-                               const Kernel& kernel) {
+// The outputs of the group at `index`. Far from the cache the rows `ahead` of
+// them are fetched meanwhile.
+template <bool kFar, class Kernel>
+HWY_INLINE void OutputGroup(const Plan& plan, const Rows& rows, int64_t index,
+                            const float* rstd, int64_t ahead,
+                            const Kernel& kernel) {
   const size_t width = static_cast<size_t>(plan.width);
-  alignas(16) float rstd[kGroup];
-  const V4 sums = SumRows(plan, row, kernel.input());
-  if (HWY_UNLIKELY(!GroupStatistic(plan, sums, rstd))) return false;
   VF r[kGroup];
+  RowData row[kGroup];
+  RowData fetched[kGroup];
   FUSEDNORM_UNROLL
   for (int g = 0; g < kGroup; ++g) {
     r[g] = hn::Set(DF(), rstd[g]);
-    if (plan.has[kRstd]) {
-      *reinterpret_cast<float*>(row[g].data[kRstd]) = rstd[g];
-    }
-  }
-  // A copy that no call sees: the compiler knows that no store changes it.
-  RowData local[kGroup];
-  RowData ahead[kGroup];  // The next group.
-  FUSEDNORM_UNROLL
-  for (int g = 0; g < kGroup; ++g) {
-    local[g] = ahead[g] = row[g];
-    for (int n = 0; n < kGroup; ++n) ahead[g].Advance(rows);
+    row[g] = g == 0 ? RowData(rows, index) : row[g - 1].Further(rows, 1);
+    fetched[g] = row[g].Further(rows, ahead);
   }
   const size_t whole = width - width % kStep;
   for (size_t i = 0; i < whole; i += 2 * kLanes) {
-    const Pair gain = kernel.Gain(local[0], i);
+    const Pair gain = kernel.Gain(row[0], i);
     FUSEDNORM_UNROLL
     for (int g = 0; g < kGroup; ++g) {
-      kernel.Output(local[g], i, r[g], gain, far);
-      if (far) kernel.Prefetch(ahead[g], i);
+      kernel.template Output<kFar>(row[g], i, r[g], gain);
+      if (kFar) kernel.Prefetch(fetched[g], i);
     }
   }
-  if (HWY_UNLIKELY(whole < width)) {
-    for (int g = 0; g < kGroup; ++g) {
-      const Tail tail(plan, row[g], whole);
-      for (size_t i = 0; i < kStep; i += 2 * kLanes) {
-        kernel.Output(tail.row(), i, r[g], kernel.Gain(tail.row(), i),
-                      /*far=*/false);
-      }
-      tail.CopyBack(kOut);
-      tail.CopyBack(kResidualOut);
+  if (HWY_LIKELY(whole == width)) return;
+  for (int g = 0; g < kGroup; ++g) {
+    const Tail tail(plan, rows, index + g, whole);
+    for (size_t i = 0; i < kStep; i += 2 * kLanes) {
+      kernel.template Output<false>(tail.row(), i, hn::Set(DF(), rstd[g]),
+                                    kernel.Gain(tail.row(), i));
     }
+    tail.CopyBack(kOut);
+    tail.CopyBack(kResidualOut);
   }
-  return true;
 }
 
-// As many whole groups as there are; returns the rows that are done.
-template <class Kernel>
+// How far ahead rows are fetched: past the next group, whose statistic is made
+// first, and further where rows are short.
+constexpr int64_t kFetchBytes = 8 * 1024;
+
+// As many whole groups as there are; returns the rows that are done. The
+// statistic of a group is made before the output of the one before, whose work
+// hides its latency.
+template <bool kFar, class Kernel>
 HWY_INLINE int64_t NormaliseGroups(const Plan& plan, const Rows& rows,
-                                   float* gains, const Kernel& kernel) {
+                                   const Kernel& kernel) {
   constexpr bool kStores = Kernel::Input::kStored != kOperands;
-  const bool far = plan.far;
-  RowData row[kGroup];
-  row[0] = RowData(rows, gains);
-  int64_t index = 0;
-  for (; index + kGroup <= rows.count; index += kGroup) {
-    for (int g = 1; g < kGroup; ++g) {
-      row[g] = row[g - 1];
-      row[g].Advance(rows);
+  const int64_t end = rows.count - rows.count % kGroup;
+  const int64_t group_bytes = kGroup * plan.width * Kernel::Codec::kSize;
+  const int64_t ahead =
+      kGroup * std::max<int64_t>(2, kFetchBytes / group_bytes);
+  V4 sums = SumRows(plan, rows, 0, kernel.input());
+  for (int64_t index = 0; index < end; index += kGroup) {
+    alignas(16) float rstd[kGroup];
+    const bool ordinary = GroupStatistic(plan, sums, rstd);
+    if (index + kGroup < end) {
+      sums = SumRows(plan, rows, index + kGroup, kernel.input());
     }
-    if (HWY_UNLIKELY(!NormaliseGroup(plan, rows, row, far, kernel))) {
+    if (HWY_UNLIKELY(!ordinary)) {
       for (int g = 0; g < kGroup; ++g) {
         ExceptionalRow(plan, rows, index + g, kStores);
       }
+      continue;
     }
-    row[0] = row[kGroup - 1];
-    row[0].Advance(rows);
+    if (plan.has[kRstd]) {
+      for (int g = 0; g < kGroup; ++g) {
+        *reinterpret_cast<float*>(rows.Row(kRstd, index + g)) = rstd[g];
+      }
+    }
+    OutputGroup<kFar>(plan, rows, index, rstd, ahead, kernel);
   }
-  if (far && plan.stream) hwy::FlushStream();
-  return index;
+  if (kFar && plan.stream) hwy::FlushStream();
+  return end;
 }
 
-// A group of rows and their outputs have to stay in the first cache between
-// the passes; the value is half of a common 32 KiB.
-constexpr int64_t kMaxNearGroupBytes = 16 * 1024;
-
 template <class Kernel>
-HWY_INLINE void NormaliseRows(const Plan& plan, const Rows& rows, float* gains,
+HWY_INLINE void NormaliseRows(const Plan& plan, const Rows& rows,
                               Kernel kernel) {
   int64_t index = 0;
   if constexpr (Kernel::kGroups) {
-    const int64_t group_bytes = kGroup * plan.width * Kernel::Codec::kSize;
-    if (plan.width <= kChunk && rows.stride[kWeight] == 0 &&
-        (plan.far || group_bytes <= kMaxNearGroupBytes)) {
-      index = NormaliseGroups(plan, rows, gains, kernel);
+    if (rows.count >= kGroup && plan.width <= kChunk &&
+        rows.stride[kWeight] == 0) {
+      index = plan.far ? NormaliseGroups<true>(plan, rows, kernel)
+                       : NormaliseGroups<false>(plan, rows, kernel);
     }
   }
-  RowData row(rows, gains);
-  for (int64_t skipped = 0; skipped < index; ++skipped) row.Advance(rows);
-  for (; index < rows.count; ++index, row.Advance(rows)) {
-    NormaliseRow(plan, rows, row, index, kernel);
-  }
+  for (; index < rows.count; ++index) NormaliseRow(plan, rows, index, kernel);
 }
 
 // An operation is a class with
@@ -247,61 +233,19 @@ HWY_INLINE void NormaliseRows(const Plan& plan, const Rows& rows, float* gains,
 
 template <class Operation, class Weight>
 HWY_INLINE void RunOperation(const Plan& plan, const Rows& rows,
-                             const Weight& weight, float* gains) {
+                             const Weight& weight) {
   using Kernel = typename Operation::template Kernel<Weight>;
-  NormaliseRows(plan, rows, gains, Kernel(plan, weight));
-}
-
-// Stack for widened gains, half of the 32 KiB that a call may use: the frames
-// below it take up to 14 KiB.
-constexpr int64_t kMaxWidened = 4096;
-// Widening reads and writes a row once; from here on that is small change.
-constexpr int64_t kMinRowsToWiden = 8;
-
-template <class Operation>
-HWY_NOINLINE void RunWidened(const Plan& plan, const Rows& rows, float* gains) {
-  RunOperation<Operation>(plan, rows, WidenedGain(), gains);
-}
-
-template <class Operation, class Weight>
-HWY_NOINLINE void WidenAndRun(const Plan& plan, const Rows& rows,
-                              const Weight& weight) {
-  alignas(64) float gains[kMaxWidened];
-  Plan weight_only = {};
-  weight_only.width = plan.width;
-  if (plan.has[kWeight]) weight_only.operands[weight_only.count++] = kWeight;
-  weight_only.dtype[kWeight] = plan.dtype[kWeight];
-  const RowData row(rows, gains);
-  ForEachPair(weight_only, row,
-              [&](const RowData& r, size_t i) FUSEDNORM_LAMBDA {
-                const DF df;
-                const Pair g = weight.Load(r, i);
-                float* p = r.columns + i;
-                hn::Store(g.a, df, p);
-                hn::Store(g.b, df, p + kLanes);
-              });
-  RunWidened<Operation>(plan, rows, gains);
-}
-
-template <class Operation, class Weight>
-HWY_INLINE void WidenOrRun(const Plan& plan, const Rows& rows,
-                           const Weight& weight) {
-  if (Operation::Codec::kSize == 2 && rows.stride[kWeight] == 0 &&
-      rows.count >= kMinRowsToWiden && plan.width <= kMaxWidened) {
-    WidenAndRun<Operation>(plan, rows, weight);
-  } else {
-    RunOperation<Operation>(plan, rows, weight, nullptr);
-  }
+  NormaliseRows(plan, rows, Kernel(plan, weight));
 }
 
 template <class Operation>
 void RunWithoutWeight(const Plan& plan, const Rows& rows) {
-  WidenOrRun<Operation>(plan, rows, NoWeight());
+  RunOperation<Operation>(plan, rows, NoWeight());
 }
 
 template <class Operation, class Codec>
 void RunWithWeight(const Plan& plan, const Rows& rows) {
-  WidenOrRun<Operation>(
+  RunOperation<Operation>(
       plan, rows, Gain<Codec>(Codec(plan.dtype[kWeight]), plan.weight_offset));
 }
 
@@ -326,9 +270,9 @@ void RunMixed(const Plan& plan, const Rows& rows) {
   if (plan.has[kWeight]) {
     const Gain<AnyDType> weight(AnyDType(plan.dtype[kWeight]),
                                 plan.weight_offset);
-    RunOperation<Operation>(plan, rows, weight, nullptr);
+    RunOperation<Operation>(plan, rows, weight);
   } else {
-    RunOperation<Operation>(plan, rows, NoWeight(), nullptr);
+    RunOperation<Operation>(plan, rows, NoWeight());
   }
 }
 
@@ -371,11 +315,10 @@ HWY_INLINE DType MiddleDType(const Plan& plan, Operand vector) {
                                                   : DType::kF32;
 }
 
-// Whether several rows at a time are worth their code: f32, or 16 bits with
-// widened gains.
-template <class Codec, class Weight>
+// Whether several rows at a time are worth their code.
+template <class Codec>
 constexpr bool GroupsPay() {
-  return Codec::kSize == 4 || std::is_same<Weight, WidenedGain>::value;
+  return !std::is_same<Codec, AnyDType>::value;
 }
 
 }  // namespace HWY_NAMESPACE

@@ -18,7 +18,7 @@ template <class T, class Middle, class Weight, class Added>
 class RmsNormKernel {
  public:
   using Codec = T;
-  static constexpr bool kGroups = GroupsPay<T, Weight>();
+  static constexpr bool kGroups = GroupsPay<T>();
   using Input = SquareInput<T>;
 
   RmsNormKernel(const Plan& plan, const Weight& weight)
@@ -28,15 +28,17 @@ class RmsNormKernel {
         added_(plan),
         out_(plan, T(plan.dtype[kOut])) {}
 
-  HWY_INLINE bool Prepare(const RowData&) const { return true; }
+  HWY_INLINE bool Prepare(const Rows&, int64_t) const { return true; }
   const Input& input() const { return input_; }
   HWY_INLINE Pair Gain(const RowData& row, size_t i) const {
     return weight_.Load(row, i);
   }
-  HWY_INLINE void Output(const RowData& row, size_t i, VF rstd, Pair gain,
-                         bool far) const {
+  template <bool kFar>
+  HWY_INLINE void Output(const RowData& row, size_t i, VF rstd,
+                         Pair gain) const {
     const Pair v = middle_.Round(Mul(input_.Load(row, i), rstd));
-    out_(added_(weight_.Apply(v, gain), row, i), row, i, far);
+    const Pair y = added_(weight_.Apply(v, gain), row, i);
+    out_.template Store<kFar>(y, row, i);
   }
   HWY_INLINE void Prefetch(const RowData& ahead, size_t i) const {
     PrefetchPair<T::kSize>(ahead.data[kX], i);

@@ -30,8 +30,8 @@ class BranchSum {
         branch_(plan.sum == Sum::kRounded ? plan.dtype[kX] : DType::kF32),
         weight_(plan) {}
 
-  HWY_INLINE bool Prepare(const RowData& row) {
-    const double sum = SumRow(plan_, row, input_);
+  HWY_INLINE bool Prepare(const Rows& rows, int64_t index) {
+    const double sum = SumRow(plan_, rows, index, input_);
     const Statistic statistic =
         StatisticFromSum(sum, static_cast<float>(plan_.width), plan_.eps);
     rstd_ = hn::Set(DF(), statistic.rstd);
@@ -59,7 +59,7 @@ void Run(const Plan& plan, const Rows& rows) {
   using Source = BranchSum<T, Middle, Branch, OptionalGain<Codec, kWeight>>;
   using Weight = OptionalGain<Codec, kWeightPre>;
   using Kernel = SumAndNormKernel<kSum, T, Middle, Weight, Source>;
-  NormaliseRows(plan, rows, nullptr, Kernel(plan, Weight(plan)));
+  NormaliseRows(plan, rows, Kernel(plan, Weight(plan)));
 }
 
 // Uniform dtypes as models have them, with kRounded.

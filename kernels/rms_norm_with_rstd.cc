@@ -22,15 +22,15 @@ void RunRmsNormWithRstd(const Plan& plan, const Rows& rows) {
   const Gain<AnyDType> weight(AnyDType(plan.dtype[kWeight]),
                               plan.weight_offset);
   const bool has_weight = plan.has[kWeight];
-  RowData row(rows, nullptr);
-  for (int64_t index = 0; index < rows.count; ++index, row.Advance(rows)) {
-    const VF rstd =
-        hn::Set(DF(), *reinterpret_cast<const float*>(row.data[kRstd]));
-    ForEachPair(plan, row, [&](const RowData& r, size_t i) FUSEDNORM_LAMBDA {
-      Pair y = middle.Round(Mul(x.Load(r.data[kX], i), rstd));
-      if (has_weight) y = weight.Apply(y, weight.Load(r, i));
-      out.Store(y, r.data[kOut], i);
-    });
+  for (int64_t index = 0; index < rows.count; ++index) {
+    const VF rstd = hn::Set(
+        DF(), *reinterpret_cast<const float*>(rows.Row(kRstd, index)));
+    ForEachPair(plan, rows, index,
+                [&](const RowData& row, size_t i) FUSEDNORM_LAMBDA {
+                  Pair y = middle.Round(Mul(x.Load(row.data[kX], i), rstd));
+                  if (has_weight) y = weight.Apply(y, weight.Load(row, i));
+                  out.Store(y, row.data[kOut], i);
+                });
   }
 }
 

@@ -19,17 +19,16 @@ void RunRowStatistic(const Plan& plan, const Rows& rows) {
   const SquareInput<X> input(plan);
   const float width = static_cast<float>(plan.width);
   const bool sums = plan.op == Op::kRowSumSquares;
-  RowData row(rows, nullptr);
-  for (int64_t index = 0; index < rows.count; ++index, row.Advance(rows)) {
-    const double sum = SumRow(plan, row, input);
+  for (int64_t index = 0; index < rows.count; ++index) {
+    const double sum = SumRow(plan, rows, index, input);
     const Statistic statistic =
         StatisticFromSum(sum, width, sums ? 0.0f : plan.eps);
     if (HWY_UNLIKELY(!statistic.ordinary)) {
       ExceptionalRow(plan, rows, index, /*sum_is_stored=*/false);
     } else if (sums) {
-      *reinterpret_cast<double*>(row.data[kSums]) = sum;
+      *reinterpret_cast<double*>(rows.Row(kSums, index)) = sum;
     } else {
-      *reinterpret_cast<float*>(row.data[kRstd]) = statistic.rstd;
+      *reinterpret_cast<float*>(rows.Row(kRstd, index)) = statistic.rstd;
     }
   }
 }
