@@ -23,6 +23,7 @@ template <bool kRounded, class T, class Source>
 class SumInput {
  public:
   static constexpr bool kEvenOdd = T::kEvenOdd;
+  static constexpr int64_t kSize = T::kSize;
   static constexpr Operand kStored = kRounded ? kResidualOut : kOperands;
 
   explicit SumInput(const Plan& plan)
@@ -64,7 +65,9 @@ template <Sum kSum, class T, class Middle, class Weight, class Source>
 class SumAndNormKernel {
  public:
   using Codec = T;
-  static constexpr bool kGroups = Source::kGroups && GroupsPay<T>();
+  static constexpr bool kGroups = GroupsPay<T>();
+  static constexpr bool kPrepares = Source::kPrepares;
+  static constexpr bool kSumFetchesX = true;
   using Input = SumInput<kSum == Sum::kRounded, T, Source>;
 
   SumAndNormKernel(const Plan& plan, const Weight& weight)
@@ -87,9 +90,8 @@ class SumAndNormKernel {
     const Pair v = middle_.Round(Mul(u, rstd));
     out_.template Store<kFar>(weight_.Apply(v, gain), row, i);
   }
-  HWY_INLINE void Prefetch(const RowData& ahead, size_t i) const {
-    PrefetchPair<T::kSize>(ahead.data[kX], i);
-    PrefetchPair<T::kSize>(ahead.data[kResidual], i);
+  HWY_INLINE void Fetch(const RowData& ahead, size_t i) const {
+    FetchElements<T::kSize, 2 * kLanes>(ahead.data[kResidual], i);
   }
 
  private:

@@ -19,7 +19,7 @@ namespace HWY_NAMESPACE {
 template <class T>
 class ResidualSum {
  public:
-  static constexpr bool kGroups = true;
+  static constexpr bool kPrepares = false;
 
   explicit ResidualSum(const Plan& plan)
       : x_(plan.dtype[kX]),

@@ -5,12 +5,13 @@
 // A Kernel has
 //   Codec            of the vectors
 //   kGroups          whether it is built for several rows at a time as well
-//   Prepare(rows, index)  once for each row, before its passes; false:
-//                         exceptional
+//   kPrepares        whether there is something to prepare
+//   Prepare(rows, index)  for each row before its sum; false: exceptional
 //   Input, input()   of the sum of squares
 //   Gain(row, i)     the factor, shared by the rows of a group
 //   Output<kFar>(row, i, rstd, gain)  computes and stores the Pair at i
-//   Prefetch(ahead, i)  fetches the inputs of a row
+//   kSumFetchesX     x of rows further on is fetched in the statistic pass
+//   Fetch(row, i)    what is fetched in the output pass
 #if defined(FUSEDNORM_KERNELS_NORM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FUSEDNORM_KERNELS_NORM_INL_H_
 #undef FUSEDNORM_KERNELS_NORM_INL_H_
@@ -19,6 +20,7 @@
 #endif
 
 #include <algorithm>
+#include <limits>
 
 #include "kernels/reference.h"
 #include "kernels/simd-inl.h"
@@ -113,11 +115,10 @@ HWY_INLINE void NormaliseRow(const Plan& plan, const Rows& rows, int64_t index,
     *reinterpret_cast<float*>(rows.Row(kRstd, index)) = statistic.rstd;
   }
   const VF rstd = hn::Set(DF(), statistic.rstd);
-  ForEachPair(plan, rows, index,
-              [&](const RowData& row, size_t i) FUSEDNORM_LAMBDA {
-                kernel.template Output<false>(row, i, rstd,
-                                              kernel.Gain(row, i));
-              });
+  ForEachPair(
+      plan, rows, index, [&](const RowData& row, size_t i) FUSEDNORM_LAMBDA {
+        kernel.template Output<false>(row, i, rstd, kernel.Gain(row, i));
+      });
 }
 
 // Rows of a group: their statistics are made together in one vector, and their
@@ -134,6 +135,30 @@ HWY_INLINE bool GroupStatistic(const Plan& plan, V4 sums, float* rstd) {
   const float least = plan.eps >= 0x1p-60f ? 0.0f : width * 0x1p-100f;
   return hn::AllTrue(d, hn::And(hn::Le(m, hn::Set(d, 3.402823466e38f)),
                                 hn::Ge(sums, hn::Set(d, least))));
+}
+
+// The sums of a group. Bit g of `summed`: row g was exceptional before its sum,
+// which then is NaN, if it is not set.
+template <bool kFar, class Kernel>
+HWY_INLINE V4 SumGroup(const Plan& plan, const Rows& rows, int64_t index,
+                       int64_t ahead, Kernel& kernel, unsigned* summed) {
+  constexpr bool kFetches = kFar && Kernel::kSumFetchesX;
+  *summed = (1u << kGroup) - 1;
+  if constexpr (Kernel::kPrepares) {
+    alignas(16) float sums[kGroup];
+    for (int g = 0; g < kGroup; ++g) {
+      if (HWY_LIKELY(kernel.Prepare(rows, index + g))) {
+        sums[g] = static_cast<float>(
+            SumRow<kFetches>(plan, rows, index + g, kernel.input(), ahead));
+      } else {
+        sums[g] = std::numeric_limits<float>::quiet_NaN();
+        *summed &= ~(1u << g);
+      }
+    }
+    return hn::Load(D4(), sums);
+  } else {
+    return SumRows<kFetches>(plan, rows, index, kernel.input(), ahead);
+  }
 }
 
 // The outputs of the group at `index`. Far from the cache the rows `ahead` of
@@ -158,7 +183,7 @@ HWY_INLINE void OutputGroup(const Plan& plan, const Rows& rows, int64_t index,
     FUSEDNORM_UNROLL
     for (int g = 0; g < kGroup; ++g) {
       kernel.template Output<kFar>(row[g], i, r[g], gain);
-      if (kFar) kernel.Prefetch(fetched[g], i);
+      if (kFar) kernel.Fetch(fetched[g], i);
     }
   }
   if (HWY_LIKELY(whole == width)) return;
@@ -182,22 +207,25 @@ constexpr int64_t kFetchBytes = 8 * 1024;
 // hides its latency.
 template <bool kFar, class Kernel>
 HWY_INLINE int64_t NormaliseGroups(const Plan& plan, const Rows& rows,
-                                   const Kernel& kernel) {
+                                   Kernel& kernel) {
   constexpr bool kStores = Kernel::Input::kStored != kOperands;
   const int64_t end = rows.count - rows.count % kGroup;
   const int64_t group_bytes = kGroup * plan.width * Kernel::Codec::kSize;
   const int64_t ahead =
       kGroup * std::max<int64_t>(2, kFetchBytes / group_bytes);
-  V4 sums = SumRows(plan, rows, 0, kernel.input());
+  unsigned summed;
+  V4 sums = SumGroup<kFar>(plan, rows, 0, ahead - kGroup, kernel, &summed);
   for (int64_t index = 0; index < end; index += kGroup) {
     alignas(16) float rstd[kGroup];
     const bool ordinary = GroupStatistic(plan, sums, rstd);
+    const unsigned stored = kStores ? summed : 0;
     if (index + kGroup < end) {
-      sums = SumRows(plan, rows, index + kGroup, kernel.input());
+      sums = SumGroup<kFar>(plan, rows, index + kGroup, ahead - kGroup, kernel,
+                            &summed);
     }
     if (HWY_UNLIKELY(!ordinary)) {
       for (int g = 0; g < kGroup; ++g) {
-        ExceptionalRow(plan, rows, index + g, kStores);
+        ExceptionalRow(plan, rows, index + g, (stored >> g & 1) != 0);
       }
       continue;
     }
@@ -218,7 +246,7 @@ HWY_INLINE void NormaliseRows(const Plan& plan, const Rows& rows,
   int64_t index = 0;
   if constexpr (Kernel::kGroups) {
     if (rows.count >= kGroup && plan.width <= kChunk &&
-        rows.stride[kWeight] == 0) {
+        rows.stride[kWeight] == 0 && rows.stride[kWeightPre] == 0) {
       index = plan.far ? NormaliseGroups<true>(plan, rows, kernel)
                        : NormaliseGroups<false>(plan, rows, kernel);
     }

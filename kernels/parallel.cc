@@ -56,24 +56,10 @@ bool OutIsAligned(const Geometry& g) {
 }
 
 bool OutIsInPlace(const Plan& plan, const Geometry& g) {
-  return g.data[kOut] == g.data[kX] ||
-         (plan.has[kResidual] && g.data[kOut] == g.data[kResidual]);
-}
-
-// How the rows of one of `threads` threads meet the cache.
-void PlanCache(const Geometry& g, int64_t bytes_per_row, int64_t threads,
-               Plan* plan) {
-  if (!plan->has[kOut]) return;
-  const int64_t rows = (g.rows + threads - 1) / threads;
-  const int64_t cache = SecondCacheBytes();
-  const bool always = plan->nontemporal == Nontemporal::kAlways;
-  // Two groups of four rows, one being written and one being fetched, must fit.
-  const bool fits = bytes_per_row <= cache / 8;
-  plan->far = fits && (always || rows > cache / bytes_per_row);
-  const int64_t out_bytes = plan->width * SizeOf(plan->dtype[kOut]);
-  plan->stream = plan->far && plan->nontemporal != Nontemporal::kNever &&
-                 (always || rows >= kMinStreamBytes / out_bytes) &&
-                 OutIsAligned(g) && !OutIsInPlace(*plan, g);
+  for (Operand k : {kX, kResidual, kDy}) {
+    if (plan.has[k] && g.data[kOut] == g.data[k]) return true;
+  }
+  return false;
 }
 
 struct Work {
@@ -127,6 +113,21 @@ void RunOpenMp(int64_t blocks, int64_t, Body body, void* arg) {
 
 }  // namespace
 
+void PlanCache(const Geometry& g, int64_t threads, Plan* plan) {
+  const int64_t bytes_per_row = BytesPerRow(*plan);
+  const int64_t rows = (g.rows + threads - 1) / threads;
+  const int64_t cache = SecondCacheBytes();
+  const bool always = plan->nontemporal == Nontemporal::kAlways;
+  // Two groups of four rows, one being written and one being fetched, must fit.
+  const bool fits = bytes_per_row <= cache / 8;
+  plan->far = fits && (always || rows > cache / bytes_per_row);
+  if (!plan->has[kOut]) return;
+  const int64_t out_bytes = plan->width * SizeOf(plan->dtype[kOut]);
+  plan->stream = plan->far && plan->nontemporal != Nontemporal::kNever &&
+                 (always || rows >= kMinStreamBytes / out_bytes) &&
+                 OutIsAligned(g) && !OutIsInPlace(*plan, g);
+}
+
 int64_t BytesOf(const Plan& plan, int64_t rows) {
   int64_t bytes;
   const bool fits = !__builtin_mul_overflow(BytesPerRow(plan), rows, &bytes);
@@ -171,7 +172,7 @@ void RunRows(Plan* plan, const Geometry& geometry, RowKernel kernel,
   const int64_t blocks =
       (geometry.rows + work.rows_per_block - 1) / work.rows_per_block;
   const int64_t threads = ThreadsFor(bytes, blocks, options);
-  PlanCache(geometry, bytes_per_row, threads, plan);
+  PlanCache(geometry, threads, plan);
   RunParallel(blocks, threads, options, &RunBlocks, &work);
 }
 

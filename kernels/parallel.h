@@ -46,6 +46,9 @@ void ForEachRun(const Plan& plan, const Geometry& g, int64_t begin, int64_t end,
   }
 }
 
+// Sets how the rows of one of `threads` threads meet the cache.
+void PlanCache(const Geometry& geometry, int64_t threads, Plan* plan);
+
 // The bytes that rows read and write; saturates.
 int64_t BytesOf(const Plan& plan, int64_t rows);
 

@@ -19,6 +19,8 @@ class RmsNormKernel {
  public:
   using Codec = T;
   static constexpr bool kGroups = GroupsPay<T>();
+  static constexpr bool kPrepares = false;
+  static constexpr bool kSumFetchesX = false;
   using Input = SquareInput<T>;
 
   RmsNormKernel(const Plan& plan, const Weight& weight)
@@ -40,9 +42,9 @@ class RmsNormKernel {
     const Pair y = added_(weight_.Apply(v, gain), row, i);
     out_.template Store<kFar>(y, row, i);
   }
-  HWY_INLINE void Prefetch(const RowData& ahead, size_t i) const {
-    PrefetchPair<T::kSize>(ahead.data[kX], i);
-    added_.Prefetch(ahead, i);
+  HWY_INLINE void Fetch(const RowData& ahead, size_t i) const {
+    FetchElements<T::kSize, 2 * kLanes>(ahead.data[kX], i);
+    added_.Fetch(ahead, i);
   }
 
  private:

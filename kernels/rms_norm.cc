@@ -17,7 +17,7 @@ namespace HWY_NAMESPACE {
 struct NothingAdded {
   explicit NothingAdded(const Plan&) {}
   HWY_INLINE Pair operator()(Pair y, const RowData&, size_t) const { return y; }
-  HWY_INLINE void Prefetch(const RowData&, size_t) const {}
+  HWY_INLINE void Fetch(const RowData&, size_t) const {}
 };
 
 template <class T, class Middle>

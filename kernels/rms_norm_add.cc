@@ -29,8 +29,8 @@ class ResidualAdded {
     return MulAdd(scale_, stream_.Load(row.data[kResidual], i),
                   branch_.Round(y));
   }
-  HWY_INLINE void Prefetch(const RowData& ahead, size_t i) const {
-    PrefetchPair<T::kSize>(ahead.data[kResidual], i);
+  HWY_INLINE void Fetch(const RowData& ahead, size_t i) const {
+    FetchElements<T::kSize, 2 * kLanes>(ahead.data[kResidual], i);
   }
 
  private:

@@ -20,7 +20,7 @@ namespace HWY_NAMESPACE {
 template <class T, class Middle, class Branch, class Weight>
 class BranchSum {
  public:
-  static constexpr bool kGroups = false;  // A statistic comes before the sum.
+  static constexpr bool kPrepares = true;  // By a statistic of x.
 
   explicit BranchSum(const Plan& plan)
       : plan_(plan),

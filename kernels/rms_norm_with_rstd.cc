@@ -23,8 +23,8 @@ void RunRmsNormWithRstd(const Plan& plan, const Rows& rows) {
                               plan.weight_offset);
   const bool has_weight = plan.has[kWeight];
   for (int64_t index = 0; index < rows.count; ++index) {
-    const VF rstd = hn::Set(
-        DF(), *reinterpret_cast<const float*>(rows.Row(kRstd, index)));
+    const VF rstd =
+        hn::Set(DF(), *reinterpret_cast<const float*>(rows.Row(kRstd, index)));
     ForEachPair(plan, rows, index,
                 [&](const RowData& row, size_t i) FUSEDNORM_LAMBDA {
                   Pair y = middle.Round(Mul(x.Load(row.data[kX], i), rstd));

@@ -110,43 +110,51 @@ float RoundToOdd(double value) {
   return F32FromBits(bits | 1u);
 }
 
-double LoadGradient(DType dtype, const char* row, int64_t i) {
-  switch (dtype) {
-    case DType::kF64:
-      return reinterpret_cast<const double*>(row)[i];
-    case DType::kF32:
-      return reinterpret_cast<const float*>(row)[i];
-    case DType::kBF16:
-      return F32FromBF16(reinterpret_cast<const uint16_t*>(row)[i]);
-    default:
-      return F32FromF16(reinterpret_cast<const uint16_t*>(row)[i]);
-  }
-}
+// Gradients as they lie in dweight.
+struct GradientF64 {
+  using Type = double;
+  static double Load(double v) { return v; }
+  static double Round(double v) { return v; }
+};
+struct GradientF32 {
+  using Type = float;
+  static double Load(float v) { return v; }
+  static float Round(double v) { return static_cast<float>(v); }
+};
+struct GradientBF16 {
+  using Type = uint16_t;
+  static double Load(uint16_t v) { return F32FromBF16(v); }
+  static uint16_t Round(double v) { return BF16FromF32(RoundToOdd(v)); }
+};
+struct GradientF16 {
+  using Type = uint16_t;
+  static double Load(uint16_t v) { return F32FromF16(v); }
+  static uint16_t Round(double v) { return F16FromF32(RoundToOdd(v)); }
+};
 
-void StoreGradient(DType dtype, char* row, int64_t i, double value) {
-  switch (dtype) {
-    case DType::kF64:
-      reinterpret_cast<double*>(row)[i] = value;
-      break;
-    case DType::kF32:
-      reinterpret_cast<float*>(row)[i] = static_cast<float>(value);
-      break;
-    case DType::kBF16:
-      reinterpret_cast<uint16_t*>(row)[i] = BF16FromF32(RoundToOdd(value));
-      break;
-    default:
-      reinterpret_cast<uint16_t*>(row)[i] = F16FromF32(RoundToOdd(value));
+template <class Gradient>
+void StoreGradients(const Plan& plan, const double* sums, int64_t lanes,
+                    char* row) {
+  auto* to = reinterpret_cast<typename Gradient::Type*>(row);
+  for (int64_t i = 0; i < plan.width; ++i) {
+    double value = sums != nullptr ? sums[SumPosition(i, lanes)] : 0;
+    if (plan.accumulate) value += Gradient::Load(to[i]);
+    to[i] = Gradient::Round(value);
   }
 }
 
 // One row of dweight from the sums, which may be null for zeros.
 void StoreDWeight(const Plan& plan, const double* sums, int64_t lanes,
                   char* row) {
-  const DType dtype = plan.dtype[kDWeight];
-  for (int64_t i = 0; i < plan.width; ++i) {
-    double value = sums != nullptr ? sums[SumPosition(i, lanes)] : 0;
-    if (plan.accumulate) value += LoadGradient(dtype, row, i);
-    StoreGradient(dtype, row, i, value);
+  switch (plan.dtype[kDWeight]) {
+    case DType::kF64:
+      return StoreGradients<GradientF64>(plan, sums, lanes, row);
+    case DType::kF32:
+      return StoreGradients<GradientF32>(plan, sums, lanes, row);
+    case DType::kBF16:
+      return StoreGradients<GradientBF16>(plan, sums, lanes, row);
+    default:
+      return StoreGradients<GradientF16>(plan, sums, lanes, row);
   }
 }
 
@@ -164,7 +172,7 @@ void ForEachDWeightRow(const Plan& plan, const Parts& parts, Body body) {
   });
 }
 
-Status RunWithDWeight(const Plan& plan, const Geometry& geometry,
+Status RunWithDWeight(Plan plan, const Geometry& geometry,
                       BackwardKernel kernel, const Options& options) {
   const Parts parts = Part(geometry);
   if (parts.shared.rows == 0) {
@@ -194,6 +202,7 @@ Status RunWithDWeight(const Plan& plan, const Geometry& geometry,
   slabs.blocks = scratch.get() + slabs.count * slabs.width;
   const int64_t threads =
       ThreadsFor(BytesOf(plan, parts.shared.rows), slabs.count, options);
+  PlanCache(geometry, threads, &plan);
   ForEachDWeightRow(plan, parts, [&](const Geometry& rows, char* dweight) {
     slabs.rows = rows;
     RunParallel(slabs.count, threads, options, &RunSlabs, &slabs);

@@ -366,11 +366,12 @@ struct RowData {
   float* sums;
 };
 
-// Fetches what the Pair at element i of a row needs, one line at a time.
-template <int64_t kSize>
-HWY_INLINE void PrefetchPair(const char* row, size_t i) {
+// Fetches kCount elements from element i of a row on, one line at a time. Into
+// the second level: the first is full of the rows at work.
+template <int64_t kSize, size_t kCount>
+HWY_INLINE void FetchElements(const char* row, size_t i) {
   constexpr size_t kLine = 64;
-  constexpr size_t kBytes = 2 * kLanes * static_cast<size_t>(kSize);
+  constexpr size_t kBytes = kCount * static_cast<size_t>(kSize);
   const size_t offset = i * static_cast<size_t>(kSize);
   if (kBytes < kLine && offset % kLine >= kBytes) return;  // Fetched already.
   for (size_t line = 0; line < kBytes; line += kLine) {
@@ -506,10 +507,13 @@ HWY_INLINE V4 FoldBlocks(V4 r0, V4 r1, V4 r2, V4 r3) {
 //   Add(lanes, p, row, i)  adds the term of the Pair at element i, pair p of a
 //                          step, and may store it too
 
-// One chunk of a row, down to the last block of lanes.
-template <class Input>
+// One chunk of a row, down to the last block of lanes. kFetches: x of the row
+// that is `ahead` rows further is fetched meanwhile.
+template <bool kFetches, class Input>
 HWY_INLINE V4 SumChunk(const Plan& plan, const Rows& rows, int64_t index,
-                       size_t begin, size_t end, const Input& input) {
+                       size_t begin, size_t end, int64_t ahead,
+                       const Input& input) {
+  const char* fetched = rows.Row(kX, index + ahead);
   const auto add_step = [&](Lanes& acc, const RowData& r, size_t i)
                             FUSEDNORM_LAMBDA {
                               FUSEDNORM_UNROLL
@@ -523,7 +527,10 @@ HWY_INLINE V4 SumChunk(const Plan& plan, const Rows& rows, int64_t index,
     const size_t block_end = HWY_MIN(block + kBlock, end);
     Lanes acc;
     size_t i = block;
-    for (; i + kStep <= block_end; i += kStep) add_step(acc, row, i);
+    for (; i + kStep <= block_end; i += kStep) {
+      if (kFetches) FetchElements<Input::kSize, kStep>(fetched, i);
+      add_step(acc, row, i);
+    }
     if (HWY_UNLIKELY(i < block_end)) {
       const Tail tail(plan, rows, index, i);
       add_step(acc, tail.row(), 0);
@@ -535,29 +542,30 @@ HWY_INLINE V4 SumChunk(const Plan& plan, const Rows& rows, int64_t index,
 }
 
 // The whole sum of one row.
-template <class Input>
+template <bool kFetches = false, class Input>
 HWY_NOINLINE double SumRow(const Plan& plan, const Rows& rows, int64_t index,
-                           const Input& input_in) {
+                           const Input& input_in, int64_t ahead = 0) {
   const Input input = input_in;  // As RowData.
   const size_t width = static_cast<size_t>(plan.width);
   double sum = 0;
   for (size_t chunk = 0; chunk < width; chunk += kChunk) {
     const size_t end = HWY_MIN(chunk + kChunk, width);
-    sum += static_cast<double>(
-        FoldBlock(SumChunk(plan, rows, index, chunk, end, input)));
+    sum += static_cast<double>(FoldBlock(
+        SumChunk<kFetches>(plan, rows, index, chunk, end, ahead, input)));
   }
   return sum;
 }
 
 // The sums of four rows of at most a chunk.
-template <class Input>
+template <bool kFetches, class Input>
 HWY_NOINLINE V4 SumRows(const Plan& plan, const Rows& rows, int64_t index,
-                        const Input& input_in) {
+                        const Input& input_in, int64_t ahead) {
   const Input input = input_in;
   const size_t width = static_cast<size_t>(plan.width);
   V4 block[4];
   for (int g = 0; g < 4; ++g) {
-    block[g] = SumChunk(plan, rows, index + g, 0, width, input);
+    block[g] =
+        SumChunk<kFetches>(plan, rows, index + g, 0, width, ahead, input);
   }
   return FoldBlocks(block[0], block[1], block[2], block[3]);
 }
@@ -567,6 +575,7 @@ template <class T>
 class SquareInput {
  public:
   static constexpr bool kEvenOdd = T::kEvenOdd;
+  static constexpr int64_t kSize = T::kSize;
   static constexpr Operand kStored = kOperands;
 
   explicit SquareInput(const Plan& plan) : x_(plan.dtype[kX]) {}
