@@ -14,13 +14,17 @@ using internal::Op;
 
 namespace {
 
+// The arguments point to the caller's views, or to temporaries that live as
+// long as the call of Run: to copy a view that was just written would wait for
+// its parts.
 Argument Required(internal::Operand operand, const ConstTensor& tensor) {
-  return {operand, true, tensor};
+  return {operand, &tensor};
 }
 
 // A default-constructed view is one left out.
 Argument Optional(internal::Operand operand, const ConstTensor& tensor) {
-  return {operand, tensor.rank != 0 || tensor.data != nullptr, tensor};
+  return {operand,
+          tensor.rank != 0 || tensor.data != nullptr ? &tensor : nullptr};
 }
 
 }  // namespace

@@ -25,18 +25,25 @@ fusednorm_status Code(const Status& status) {
   return static_cast<fusednorm_status>(status.code());
 }
 
-Argument Pass(Operand operand, const fusednorm_tensor* tensor) {
-  Argument argument = {operand, tensor != nullptr, {}};
-  if (tensor == nullptr) return argument;
-  ConstTensor& view = argument.view;
-  view.data = tensor->data;
-  view.dtype = static_cast<DType>(tensor->dtype);
-  view.rank = tensor->rank;
-  for (int axis = 0; axis < ConstTensor::kMaxRank; ++axis) {
-    view.shape[axis] = tensor->shape[axis];
-    view.strides[axis] = tensor->strides[axis];
+// The caller's tensor for the C++ functions; null: left out.
+struct View {
+  View(const fusednorm_tensor* tensor) : given(tensor != nullptr) {
+    if (!given) return;
+    view.data = tensor->data;
+    view.dtype = static_cast<DType>(tensor->dtype);
+    view.rank = tensor->rank;
+    for (int axis = 0; axis < ConstTensor::kMaxRank; ++axis) {
+      view.shape[axis] = tensor->shape[axis];
+      view.strides[axis] = tensor->strides[axis];
+    }
   }
-  return argument;
+  bool given;
+  ConstTensor view;
+};
+
+// Of a View that lives as long as the call of Run.
+Argument Pass(Operand operand, const View& view) {
+  return {operand, view.given ? &view.view : nullptr};
 }
 
 // What the caller's struct lacks, because it was compiled against an older
@@ -91,9 +98,9 @@ fusednorm_status RmsNormF32(Backend backend, const float* x,
   options.eps = eps;
   return Code(fusednorm::internal::Run(
       Op::kRmsNorm, backend,
-      {{Operand::kX, true, rows_view},
-       {Operand::kWeight, weight != nullptr, weight_view},
-       {Operand::kOut, true, out_view}},
+      {{Operand::kX, &rows_view},
+       {Operand::kWeight, weight != nullptr ? &weight_view : nullptr},
+       {Operand::kOut, &out_view}},
       options));
 }
 

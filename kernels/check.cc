@@ -303,10 +303,8 @@ void FillPlan(Op op, const Call& call, const Options& o, Plan* plan) {
   const ConstTensor& x = *call.tensor[kX];
   plan->op = op;
   plan->count = 0;
-  for (int k = 0; k < kOperands; ++k) {
-    plan->has[k] = false;
-    plan->dtype[k] = x.dtype;
-  }
+  FillOperands(false, plan->has);
+  FillOperands(x.dtype, plan->dtype);
   for (int n = 0; n < call.signature.count; ++n) {
     const Operand k = call.signature.slots[n].operand;
     if (call.tensor[k] == nullptr) continue;
@@ -385,7 +383,7 @@ Status AddPerRow(const Call& call, const Options& options,
     return Error(kUnsupported, "rstd is %p: not offered for f64", data);
   }
   arguments->per_row_view = PerRowTensor(x, data, dtype);
-  arguments->tensor[slot->operand] = &arguments->per_row_view;
+  arguments->tensor[slot->operand] = &*arguments->per_row_view;
   return {};
 }
 

@@ -3,6 +3,8 @@
 #ifndef FUSEDNORM_KERNELS_CHECK_H_
 #define FUSEDNORM_KERNELS_CHECK_H_
 
+#include <optional>
+
 #include "fusednorm/options.h"
 #include "fusednorm/status.h"
 #include "fusednorm/tensor.h"
@@ -14,10 +16,12 @@ namespace internal {
 // The caller's views; null where an optional one is left out. Outputs are
 // ConstTensor here too, so that one table describes all.
 struct Arguments {
-  const ConstTensor* tensor[kOperands] = {};
+  Arguments() { FillOperands<const ConstTensor*>(nullptr, tensor); }
+
+  const ConstTensor* tensor[kOperands];
   // Operations about values per row: rstd, or sums of squares.
   const void* per_row = nullptr;
-  ConstTensor per_row_view;  // Check makes a tensor of the values per row.
+  std::optional<ConstTensor> per_row_view;  // Made by Check.
 };
 
 Status Check(Op op, Arguments* arguments, const Options& options, Plan* plan,

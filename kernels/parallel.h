@@ -28,7 +28,10 @@ void ForEachRun(const Plan& plan, const Geometry& g, int64_t begin, int64_t end,
       index[axis] = rest % g.axis[axis].count;
       rest /= g.axis[axis].count;
     }
-    Rows rows = {};
+    Rows rows;
+    FillOperands<char*>(nullptr, rows.data);
+    FillOperands<int64_t>(0, rows.stride);
+    rows.sums = nullptr;
     rows.count = 1;
     if (inner >= 0) {
       rows.count = std::min(g.axis[inner].count - index[inner], end - begin);

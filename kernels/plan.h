@@ -41,6 +41,14 @@ enum Operand {
   kOperands
 };
 
+// Sets what there is for each operand. Unrolled: GCC makes the loop a string
+// instruction, which takes 5 ns to start.
+template <typename T>
+inline void FillOperands(T value, T (&of)[kOperands]) {
+#pragma GCC unroll 16
+  for (int k = 0; k < kOperands; ++k) of[k] = value;
+}
+
 constexpr int kMaxAxes = 3;  // Leading axes: all but the row.
 
 struct Plan {

@@ -56,7 +56,7 @@ Status Run(Op op, Backend backend, std::initializer_list<Argument> arguments,
   if (backend == Backend::kReference) target = Target::kScalar;
   Arguments views;
   for (const Argument& argument : arguments) {
-    if (argument.given) views.tensor[argument.operand] = &argument.view;
+    views.tensor[argument.operand] = argument.view;
   }
   views.per_row = per_row;
   Plan plan;

@@ -14,11 +14,10 @@ namespace internal {
 
 enum class Backend { kCurrentTarget, kReference };
 
-// A tensor as a public function passes it on. An optional one may be left out.
+// A tensor as a public function passes it on; null: left out.
 struct Argument {
   Operand operand;
-  bool given;
-  ConstTensor view;
+  const ConstTensor* view;
 };
 
 // `per_row`: the values per row of operations that are about nothing else.
