@@ -65,6 +65,7 @@ template <Sum kSum, class T, class Middle, class Weight, class Source>
 class SumAndNormKernel {
  public:
   using Codec = T;
+  static constexpr bool kRstdIsGiven = false;
   static constexpr bool kGroups = GroupsPay<T>();
   static constexpr bool kPrepares = Source::kPrepares;
   static constexpr bool kSumFetchesX = true;

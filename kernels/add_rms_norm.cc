@@ -47,6 +47,9 @@ struct AddRmsNormOperation {
 
 template <Sum kSum>
 struct AddRmsNormFamily {
+  static constexpr bool kF32 = kSum == Sum::kRounded;  // See FillPlan.
+  // No model has both.
+  static constexpr bool kBeforeWeight = kSum != Sum::kExactStatistic;
   template <class T, class Middle>
   using Operation = AddRmsNormOperation<kSum, T, Middle>;
 };

@@ -30,19 +30,10 @@ class ProductInput {
 
   void SetRstd(float rstd) { rstd_ = hn::Set(DF(), rstd); }
 
-  HWY_INLINE Pair X(const RowData& row, size_t i) const {
-    return x_.Load(row.data[kX], i);
-  }
-  HWY_INLINE Pair Dy(const RowData& row, size_t i) const {
-    return dy_.Load(row.data[kDy], i);
-  }
-  HWY_INLINE Pair Gain(const RowData& row, size_t i) const {
-    return weight_.Load(row, i);
-  }
   HWY_INLINE void Add(Lanes& lanes, size_t p, const RowData& row,
                       size_t i) const {
-    const Pair a = Mul(Dy(row, i), Gain(row, i));
-    lanes.AddProduct(p, a, Mul(X(row, i), rstd_));
+    const Pair a = Mul(dy_.Load(row.data[kDy], i), weight_.Load(row, i));
+    lanes.AddProduct(p, a, Mul(x_.Load(row.data[kX], i), rstd_));
   }
 
  private:
@@ -75,45 +66,24 @@ struct RowFactors {
   VF c;  // mean(a * xh)
 };
 
-// T is the codec of x, dy, d_residual_out and dx, W that of the weight.
-template <bool kFar, class T, class W>
-class BackwardRows {
+// The output pass: dx, and the terms of dweight. T is the codec of x, dy,
+// d_residual_out and dx, W that of the weight.
+template <class T, class W>
+class BackwardOutput {
  public:
-  BackwardRows(const Plan& plan, const Rows& rows)
-      : plan_(plan),
-        rows_(rows),
-        input_(plan),
+  BackwardOutput(const Plan& plan, const Rows& rows)
+      : x_(plan.dtype[kX]),
+        dy_(plan.dtype[kDy]),
         stream_(plan.dtype[kResidual]),
+        weight_(plan),
         out_(plan, T(plan.dtype[kOut])),
         has_sums_(rows.sums != nullptr),
         has_stream_(plan.has[kResidual]),
         has_out_(plan.has[kOut]) {}
 
-  void Run() {
-    int64_t index = 0;
-    if constexpr (GroupsPay<T>()) {
-      if (rows_.stride[kWeight] == 0) {
-        index = RunGroups();
-      }
-    }
-    for (; index < rows_.count; ++index) RunRow(index);
+  HWY_INLINE Pair Gain(const RowData& row, size_t i) const {
+    return weight_.Load(row, i);
   }
-
- private:
-  // False: rstd is not finite.
-  HWY_INLINE bool MakeFactors(int64_t index, RowFactors* factors) {
-    const float rstd = Rstd<T>(plan_, rows_, index);
-    factors->r = hn::Set(DF(), rstd);
-    factors->c = factors->r;
-    if (HWY_UNLIKELY(!std::isfinite(rstd))) return false;
-    if (!has_out_) return true;  // And c is not needed.
-    input_.SetRstd(rstd);
-    const float product =
-        static_cast<float>(SumRow<kFar>(plan_, rows_, index, input_, kGroup));
-    factors->c = hn::Set(DF(), product / static_cast<float>(plan_.width));
-    return true;
-  }
-
   HWY_INLINE Pair LoadSums(const RowData& row, size_t i) const {
     if (!has_sums_) return {hn::Zero(DF()), hn::Zero(DF())};
     return F32().Load(reinterpret_cast<const char*>(row.sums), i);
@@ -121,106 +91,166 @@ class BackwardRows {
   HWY_INLINE void StoreSums(Pair sums, const RowData& row, size_t i) const {
     if (has_sums_) F32().Store(sums, reinterpret_cast<char*>(row.sums), i);
   }
-
-  // dx of the Pair at i, and its term of dweight.
-  template <bool kStream>
+  template <bool kFar>
   HWY_INLINE void Output(const RowData& row, size_t i,
                          const RowFactors& factors, Pair gain,
                          Pair* sums) const {
-    const Pair dy = input_.Dy(row, i);
-    const Pair xh = Mul(input_.X(row, i), factors.r);
+    const Pair dy = dy_.Load(row.data[kDy], i);
+    const Pair xh = Mul(x_.Load(row.data[kX], i), factors.r);
     sums->a = hn::MulAdd(dy.a, xh.a, sums->a);
     sums->b = hn::MulAdd(dy.b, xh.b, sums->b);
     if (!has_out_) return;
     Pair dx = Mul(Sub(Mul(dy, gain), Mul(xh, factors.c)), factors.r);
     if (has_stream_) dx = Add(stream_.Load(row.data[kResidual], i), dx);
-    out_.template Store<kStream>(dx, row, i);
+    out_.template Store<kFar>(dx, row, i);
+  }
+  // What the sum of the projection does not fetch.
+  HWY_INLINE void Fetch(const RowData& row, size_t i) const {
+    FetchElements<T::kSize, 2 * kLanes>(row.data[kDy], i);
+    if (!has_out_) FetchElements<T::kSize, 2 * kLanes>(row.data[kX], i);
+    if (has_stream_)
+      FetchElements<T::kSize, 2 * kLanes>(row.data[kResidual], i);
+  }
+
+ private:
+  T x_;
+  T dy_;
+  T stream_;
+  OptionalGain<W, kWeight> weight_;
+  OutStore<T> out_;
+  bool has_sums_;
+  bool has_stream_;
+  bool has_out_;
+};
+
+// Pairs of one row.
+template <class Kernel>
+HWY_INLINE void OutputPairs(const RowData& row, size_t begin, size_t end,
+                            const RowFactors& factors, const Kernel& output) {
+  for (size_t i = begin; i < end; i += 2 * kLanes) {
+    Pair sums = output.LoadSums(row, i);
+    output.template Output<false>(row, i, factors, output.Gain(row, i), &sums);
+    output.StoreSums(sums, row, i);
+  }
+}
+
+// See OutputTail of norms.
+template <class Kernel>
+HWY_NOINLINE void BackwardTail(const Plan& plan, const Rows& rows,
+                               int64_t index, const RowFactors& factors,
+                               const Kernel& output) {
+  const size_t width = static_cast<size_t>(plan.width);
+  const Tail tail(plan, rows, index, width - width % kStep);
+  OutputPairs(tail.row(), 0, kStep, factors, output);
+  tail.CopyBack(kOut);
+}
+
+template <class Kernel>
+HWY_NOINLINE void BackwardRow(const Plan& plan, const Rows& rows, int64_t index,
+                              const RowFactors& factors_in,
+                              const Kernel& output_in) {
+  const RowFactors factors = factors_in;  // See RowData.
+  const Kernel output = output_in;
+  const size_t width = static_cast<size_t>(plan.width);
+  const size_t whole = width - width % kStep;
+  OutputPairs(RowData(rows, index), 0, whole, factors, output);
+  if (HWY_UNLIKELY(whole < width)) {
+    BackwardTail(plan, rows, index, factors_in, output_in);
+  }
+}
+
+// Each gain and each sum is loaded once for a group. Far from the cache the
+// next group is fetched meanwhile.
+template <bool kFar, class Kernel>
+HWY_NOINLINE void BackwardGroup(const Plan& plan, const Rows& rows,
+                                int64_t index,
+                                const RowFactors (&factors_in)[kGroup],
+                                const Kernel& output_in) {
+  const Kernel output = output_in;
+  RowFactors factors[kGroup];
+  RowData row[kGroup];
+  RowData fetched[kGroup];
+  FUSEDNORM_UNROLL
+  for (int g = 0; g < kGroup; ++g) {
+    factors[g] = factors_in[g];
+    row[g] = g == 0 ? RowData(rows, index) : row[g - 1].Further(rows, 1);
+    fetched[g] = row[g].Further(rows, kGroup);
+  }
+  const size_t width = static_cast<size_t>(plan.width);
+  const size_t whole = width - width % kStep;
+  for (size_t i = 0; i < whole; i += 2 * kLanes) {
+    const Pair gain = output.Gain(row[0], i);
+    Pair sums = output.LoadSums(row[0], i);
+    FUSEDNORM_UNROLL
+    for (int g = 0; g < kGroup; ++g) {
+      output.template Output<kFar>(row[g], i, factors[g], gain, &sums);
+      if (kFar) output.Fetch(fetched[g], i);
+    }
+    output.StoreSums(sums, row[0], i);
+  }
+  if (HWY_LIKELY(whole == width)) return;
+  for (int g = 0; g < kGroup; ++g) {
+    BackwardTail(plan, rows, index + g, factors_in[g], output_in);
+  }
+}
+
+template <bool kFar, class T, class W>
+class BackwardRows {
+ public:
+  BackwardRows(const Plan& plan, const Rows& rows)
+      : plan_(plan), rows_(rows), input_(plan), output_(plan, rows) {}
+
+  void Run() {
+    int64_t index = 0;
+    if (GroupsPay<T>() && rows_.stride[kWeight] == 0) {
+      const int64_t end = rows_.count - rows_.count % kGroup;
+      for (; index < end; index += kGroup) RunGroup(index);
+    }
+    for (; index < rows_.count; ++index) RunRow(index);
+    if (kFar && plan_.stream) hwy::FlushStream();
+  }
+
+ private:
+  // False: rstd is not finite.
+  bool MakeFactors(int64_t index, RowFactors* factors) {
+    const float rstd = Rstd<T>(plan_, rows_, index);
+    factors->r = hn::Set(DF(), rstd);
+    factors->c = factors->r;
+    if (HWY_UNLIKELY(!std::isfinite(rstd))) return false;
+    if (!plan_.has[kOut]) return true;  // And c is not needed.
+    input_.SetRstd(rstd);
+    const float product =
+        static_cast<float>(SumRow<kFar>(plan_, rows_, index, input_, kGroup));
+    factors->c = hn::Set(DF(), product / static_cast<float>(plan_.width));
+    return true;
   }
 
   void RunRow(int64_t index) {
     RowFactors factors;
-    if (HWY_UNLIKELY(!MakeFactors(index, &factors))) {
-      return BackwardRowByReference(plan_, rows_, index, kOrder<T>);
+    if (HWY_LIKELY(MakeFactors(index, &factors))) {
+      BackwardRow(plan_, rows_, index, factors, output_);
+    } else {
+      BackwardRowByReference(plan_, rows_, index, kOrder<T>);
     }
-    ForEachPair(plan_, rows_, index,
-                [&](const RowData& row, size_t i) FUSEDNORM_LAMBDA {
-                  Pair sums = LoadSums(row, i);
-                  Output<false>(row, i, factors, input_.Gain(row, i), &sums);
-                  StoreSums(sums, row, i);
-                });
   }
 
-  // As many whole groups as there are; returns the rows that are done. Each
-  // gain and each sum is loaded once for a group.
-  int64_t RunGroups() {
-    const int64_t end = rows_.count - rows_.count % kGroup;
-    for (int64_t index = 0; index < end; index += kGroup) {
-      RowFactors factors[kGroup];
-      bool finite = true;
-      for (int g = 0; g < kGroup; ++g) {
-        finite = MakeFactors(index + g, &factors[g]) && finite;
-      }
-      if (HWY_LIKELY(finite)) {
-        OutputGroup(index, factors);
-      } else {
-        for (int g = 0; g < kGroup; ++g) RunRow(index + g);
-      }
-    }
-    if (kFar && plan_.stream) hwy::FlushStream();
-    return end;
-  }
-
-  // Far from the cache the rest of the next group is fetched meanwhile.
-  HWY_INLINE void OutputGroup(int64_t index,
-                              const RowFactors (&factors_in)[kGroup]) {
+  void RunGroup(int64_t index) {
     RowFactors factors[kGroup];
-    RowData row[kGroup];
-    RowData fetched[kGroup];
-    FUSEDNORM_UNROLL
+    bool finite = true;
     for (int g = 0; g < kGroup; ++g) {
-      factors[g] = factors_in[g];
-      row[g] = g == 0 ? RowData(rows_, index) : row[g - 1].Further(rows_, 1);
-      fetched[g] = row[g].Further(rows_, kGroup);
+      finite = MakeFactors(index + g, &factors[g]) && finite;
     }
-    const size_t width = static_cast<size_t>(plan_.width);
-    const size_t whole = width - width % kStep;
-    for (size_t i = 0; i < whole; i += 2 * kLanes) {
-      const Pair gain = input_.Gain(row[0], i);
-      Pair sums = LoadSums(row[0], i);
-      FUSEDNORM_UNROLL
-      for (int g = 0; g < kGroup; ++g) {
-        Output<kFar>(row[g], i, factors[g], gain, &sums);
-        if (kFar) {
-          if (!has_out_)
-            FetchElements<T::kSize, 2 * kLanes>(fetched[g].data[kX], i);
-          FetchElements<T::kSize, 2 * kLanes>(fetched[g].data[kDy], i);
-          if (has_stream_)
-            FetchElements<T::kSize, 2 * kLanes>(fetched[g].data[kResidual], i);
-        }
-      }
-      StoreSums(sums, row[0], i);
-    }
-    if (HWY_LIKELY(whole == width)) return;
-    for (int g = 0; g < kGroup; ++g) {
-      const Tail tail(plan_, rows_, index + g, whole);
-      for (size_t i = 0; i < kStep; i += 2 * kLanes) {
-        Pair sums = LoadSums(tail.row(), i);
-        Output<false>(tail.row(), i, factors[g], input_.Gain(tail.row(), i),
-                      &sums);
-        StoreSums(sums, tail.row(), i);
-      }
-      tail.CopyBack(kOut);
+    if (HWY_LIKELY(finite)) {
+      BackwardGroup<kFar>(plan_, rows_, index, factors, output_);
+    } else {
+      for (int g = 0; g < kGroup; ++g) RunRow(index + g);
     }
   }
 
   const Plan& plan_;
   const Rows& rows_;
   ProductInput<T, OptionalGain<W, kWeight>> input_;
-  T stream_;
-  OutStore<T> out_;
-  bool has_sums_;
-  bool has_stream_;
-  bool has_out_;
+  BackwardOutput<T, W> output_;
 };
 
 template <class T, class W>

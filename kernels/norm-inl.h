@@ -4,6 +4,8 @@
 //
 // A Kernel has
 //   Codec            of the vectors
+//   kRstdIsGiven     there is no statistic pass: no more than Gain, Output and
+//                    Fetch are asked for
 //   kGroups          whether it is built for several rows at a time as well
 //   kPrepares        whether there is something to prepare
 //   Prepare(rows, index)  for each row before its sum; false: exceptional
@@ -97,6 +99,42 @@ class OutStore {
   bool stream_;
 };
 
+// The output of what is less than a step, at the end of a row. A function of
+// its own: it is no part of a hot loop, but would be a third of the code.
+template <class Kernel>
+HWY_NOINLINE void OutputTail(const Plan& plan, const Rows& rows, int64_t index,
+                             float rstd, const Kernel& kernel) {
+  const size_t width = static_cast<size_t>(plan.width);
+  const Tail tail(plan, rows, index, width - width % kStep);
+  const VF r = hn::Set(DF(), rstd);
+  for (size_t i = 0; i < kStep; i += 2 * kLanes) {
+    kernel.template Output<false>(tail.row(), i, r, kernel.Gain(tail.row(), i));
+  }
+  tail.CopyBack(kOut);
+  tail.CopyBack(kResidualOut);
+}
+
+// The output pass of one row.
+template <class Kernel>
+HWY_INLINE void OutputRow(const Plan& plan, const Rows& rows, int64_t index,
+                          float rstd, const Kernel& kernel) {
+  const size_t width = static_cast<size_t>(plan.width);
+  const VF r = hn::Set(DF(), rstd);
+  const RowData row(rows, index);
+  size_t i = 0;
+  for (; i + kStep <= width; i += kStep) {
+    FUSEDNORM_UNROLL
+    for (size_t p = 0; p < kPairs; ++p) {
+      const size_t at = i + p * 2 * kLanes;
+      kernel.template Output<false>(row, at, r, kernel.Gain(row, at));
+    }
+  }
+  if (HWY_UNLIKELY(i < width)) {
+    const Kernel copy = kernel;  // See RowData.
+    OutputTail(plan, rows, index, rstd, copy);
+  }
+}
+
 // One row at a time.
 template <class Kernel>
 HWY_INLINE void NormaliseRow(const Plan& plan, const Rows& rows, int64_t index,
@@ -114,11 +152,7 @@ HWY_INLINE void NormaliseRow(const Plan& plan, const Rows& rows, int64_t index,
   if (plan.has[kRstd]) {
     *reinterpret_cast<float*>(rows.Row(kRstd, index)) = statistic.rstd;
   }
-  const VF rstd = hn::Set(DF(), statistic.rstd);
-  ForEachPair(
-      plan, rows, index, [&](const RowData& row, size_t i) FUSEDNORM_LAMBDA {
-        kernel.template Output<false>(row, i, rstd, kernel.Gain(row, i));
-      });
+  OutputRow(plan, rows, index, statistic.rstd, kernel);
 }
 
 // Rows of a group: their statistics are made together in one vector, and their
@@ -186,15 +220,11 @@ HWY_INLINE void OutputGroup(const Plan& plan, const Rows& rows, int64_t index,
       if (kFar) kernel.Fetch(fetched[g], i);
     }
   }
-  if (HWY_LIKELY(whole == width)) return;
-  for (int g = 0; g < kGroup; ++g) {
-    const Tail tail(plan, rows, index + g, whole);
-    for (size_t i = 0; i < kStep; i += 2 * kLanes) {
-      kernel.template Output<false>(tail.row(), i, hn::Set(DF(), rstd[g]),
-                                    kernel.Gain(tail.row(), i));
+  if (HWY_UNLIKELY(whole < width)) {
+    const Kernel copy = kernel;  // See RowData.
+    for (int g = 0; g < kGroup; ++g) {
+      OutputTail(plan, rows, index + g, rstd[g], copy);
     }
-    tail.CopyBack(kOut);
-    tail.CopyBack(kResidualOut);
   }
 }
 
@@ -240,6 +270,27 @@ HWY_INLINE int64_t NormaliseGroups(const Plan& plan, const Rows& rows,
   return end;
 }
 
+// rstd of a row as the caller gives it. NaN is made one whose payload no
+// rounding carries into the sign.
+HWY_INLINE float GivenRstd(const Rows& rows, int64_t index) {
+  const float rstd = *reinterpret_cast<const float*>(rows.Row(kRstd, index));
+  return rstd == rstd ? rstd : std::numeric_limits<float>::quiet_NaN();
+}
+
+// The same where rstd is given: output passes alone.
+template <bool kFar, class Kernel>
+HWY_INLINE int64_t OutputGroups(const Plan& plan, const Rows& rows,
+                                const Kernel& kernel) {
+  const int64_t end = rows.count - rows.count % kGroup;
+  for (int64_t index = 0; index < end; index += kGroup) {
+    float rstd[kGroup];
+    for (int g = 0; g < kGroup; ++g) rstd[g] = GivenRstd(rows, index + g);
+    OutputGroup<kFar>(plan, rows, index, rstd, kGroup, kernel);
+  }
+  if (kFar && plan.stream) hwy::FlushStream();
+  return end;
+}
+
 template <class Kernel>
 HWY_INLINE void NormaliseRows(const Plan& plan, const Rows& rows,
                               Kernel kernel) {
@@ -247,11 +298,22 @@ HWY_INLINE void NormaliseRows(const Plan& plan, const Rows& rows,
   if constexpr (Kernel::kGroups) {
     if (rows.count >= kGroup && plan.width <= kChunk &&
         rows.stride[kWeight] == 0 && rows.stride[kWeightPre] == 0) {
-      index = plan.far ? NormaliseGroups<true>(plan, rows, kernel)
-                       : NormaliseGroups<false>(plan, rows, kernel);
+      if constexpr (Kernel::kRstdIsGiven) {
+        index = plan.far ? OutputGroups<true>(plan, rows, kernel)
+                         : OutputGroups<false>(plan, rows, kernel);
+      } else {
+        index = plan.far ? NormaliseGroups<true>(plan, rows, kernel)
+                         : NormaliseGroups<false>(plan, rows, kernel);
+      }
     }
   }
-  for (; index < rows.count; ++index) NormaliseRow(plan, rows, index, kernel);
+  for (; index < rows.count; ++index) {
+    if constexpr (Kernel::kRstdIsGiven) {
+      OutputRow(plan, rows, index, GivenRstd(rows, index), kernel);
+    } else {
+      NormaliseRow(plan, rows, index, kernel);
+    }
+  }
 }
 
 // An operation is a class with
@@ -304,35 +366,47 @@ void RunMixed(const Plan& plan, const Rows& rows) {
   }
 }
 
-// The kernel of a family of operations, a class with
+// A family of operations is a class with
 //   template <class T, class Middle> using Operation = ...;
 // in T for all vectors, or AnyDType. Middle rounds the normalised value before
 // the weight; F32 rounds nothing.
+//   kF32, kBeforeWeight  whether it has kernels of its own for f32 alone, and
+//                        for that rounding; else those for any dtype do
+
+template <class Family, class T>
+RowKernel SelectMiddle(const Plan& plan) {
+  if (plan.rounding == Rounding::kOnce) {
+    return SelectByWeight<typename Family::template Operation<T, F32>>(plan);
+  }
+  if constexpr (Family::kBeforeWeight) {
+    return SelectByWeight<typename Family::template Operation<T, T>>(plan);
+  }
+  return nullptr;
+}
+
+template <class Family>
+RowKernel SelectUniform(const Plan& plan) {
+  switch (plan.dtype[kX]) {
+    case DType::kBF16:
+      return SelectMiddle<Family, BF16>(plan);
+    case DType::kF16:
+      return SelectMiddle<Family, F16>(plan);
+    default:
+      if constexpr (Family::kF32) {  // Which has nothing to round to.
+        return SelectByWeight<typename Family::template Operation<F32, F32>>(
+            plan);
+      }
+      return nullptr;
+  }
+}
+
 template <class Family>
 RowKernel SelectNorm(const Plan& plan) {
-  const bool before = plan.rounding == Rounding::kBeforeWeight;
   bool uniform = true;
   for (Operand k : {kResidual, kOut}) {
     if (plan.has[k] && plan.dtype[k] != plan.dtype[kX]) uniform = false;
   }
-  RowKernel kernel = nullptr;
-  if (uniform && plan.dtype[kX] == DType::kF32) {
-    kernel =
-        SelectByWeight<typename Family::template Operation<F32, F32>>(plan);
-  } else if (uniform && plan.dtype[kX] == DType::kBF16) {
-    kernel =
-        before
-            ? SelectByWeight<typename Family::template Operation<BF16, BF16>>(
-                  plan)
-            : SelectByWeight<typename Family::template Operation<BF16, F32>>(
-                  plan);
-  } else if (uniform && plan.dtype[kX] == DType::kF16) {
-    kernel =
-        before ? SelectByWeight<typename Family::template Operation<F16, F16>>(
-                     plan)
-               : SelectByWeight<typename Family::template Operation<F16, F32>>(
-                     plan);
-  }
+  const RowKernel kernel = uniform ? SelectUniform<Family>(plan) : nullptr;
   if (kernel != nullptr) return kernel;
   return &RunMixed<typename Family::template Operation<AnyDType, AnyDType>>;
 }

@@ -13,10 +13,18 @@ namespace fusednorm {
 namespace internal {
 namespace HWY_NAMESPACE {
 
+struct NothingAdded {
+  explicit NothingAdded(const Plan&) {}
+  HWY_INLINE Pair operator()(Pair y, const RowData&, size_t) const { return y; }
+  HWY_INLINE void Fetch(const RowData&, size_t) const {}
+};
+
 // `Added` makes the output of y: added(y, row, i).
-template <class T, class Middle, class Weight, class Added>
+template <class T, class Middle, class Weight, class Added,
+          bool kRstdIsGiven_ = false>
 class RmsNormKernel {
  public:
+  static constexpr bool kRstdIsGiven = kRstdIsGiven_;
   using Codec = T;
   static constexpr bool kGroups = GroupsPay<T>();
   static constexpr bool kPrepares = false;

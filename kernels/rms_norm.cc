@@ -14,12 +14,6 @@ namespace fusednorm {
 namespace internal {
 namespace HWY_NAMESPACE {
 
-struct NothingAdded {
-  explicit NothingAdded(const Plan&) {}
-  HWY_INLINE Pair operator()(Pair y, const RowData&, size_t) const { return y; }
-  HWY_INLINE void Fetch(const RowData&, size_t) const {}
-};
-
 template <class T, class Middle>
 struct RmsNormOperation {
   using Codec = T;
@@ -28,6 +22,8 @@ struct RmsNormOperation {
 };
 
 struct RmsNormFamily {
+  static constexpr bool kF32 = true;
+  static constexpr bool kBeforeWeight = true;
   template <class T, class Middle>
   using Operation = RmsNormOperation<T, Middle>;
 };

@@ -47,6 +47,8 @@ struct RmsNormAddOperation {
 };
 
 struct RmsNormAddFamily {
+  static constexpr bool kF32 = true;
+  static constexpr bool kBeforeWeight = true;
   template <class T, class Middle>
   using Operation = RmsNormAddOperation<T, Middle>;
 };

@@ -1,4 +1,4 @@
-// RmsNormWithRstd: the vector row kernel, the output pass of RmsNorm alone.
+// RmsNormWithRstd: the vector row kernels, the output pass of RmsNorm alone.
 #include "kernels/highway.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -7,35 +7,30 @@
 #include "hwy/highway.h"
 #include "kernels/select.h"
 #if FUSEDNORM_HAVE_TARGET
-#include "kernels/norm-inl.h"
+#include "kernels/rms_norm-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fusednorm {
 namespace internal {
 namespace HWY_NAMESPACE {
 
-template <class T>
-void RunRmsNormWithRstd(const Plan& plan, const Rows& rows) {
-  const T x(plan.dtype[kX]);
-  const AnyDType middle(MiddleDType(plan, kX));
-  const T out(plan.dtype[kOut]);
-  const Gain<AnyDType> weight(AnyDType(plan.dtype[kWeight]),
-                              plan.weight_offset);
-  const bool has_weight = plan.has[kWeight];
-  for (int64_t index = 0; index < rows.count; ++index) {
-    const VF rstd =
-        hn::Set(DF(), *reinterpret_cast<const float*>(rows.Row(kRstd, index)));
-    ForEachPair(plan, rows, index,
-                [&](const RowData& row, size_t i) FUSEDNORM_LAMBDA {
-                  Pair y = middle.Round(Mul(x.Load(row.data[kX], i), rstd));
-                  if (has_weight) y = weight.Apply(y, weight.Load(row, i));
-                  out.Store(y, row.data[kOut], i);
-                });
-  }
-}
+template <class T, class Middle>
+struct RmsNormWithRstdOperation {
+  using Codec = T;
+  template <class Weight>
+  using Kernel = RmsNormKernel<T, Middle, Weight, NothingAdded,
+                               /*kRstdIsGiven=*/true>;
+};
 
-RowKernel SelectRmsNormWithRstdKernel(const Plan&) {
-  return &RunRmsNormWithRstd<AnyDType>;
+struct RmsNormWithRstdFamily {
+  static constexpr bool kF32 = true;
+  static constexpr bool kBeforeWeight = true;
+  template <class T, class Middle>
+  using Operation = RmsNormWithRstdOperation<T, Middle>;
+};
+
+RowKernel SelectRmsNormWithRstdKernel(const Plan& plan) {
+  return SelectNorm<RmsNormWithRstdFamily>(plan);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -556,6 +556,39 @@ HWY_NOINLINE double SumRow(const Plan& plan, const Rows& rows, int64_t index,
   return sum;
 }
 
+// Sums of one row down to the last block of lanes for four rows of whole steps,
+// at most a block, side by side: for registers that hold 4 * 64 lanes. Sums of
+// squares are never -0, so that adding the one block to +0 would change
+// nothing.
+template <bool kFetches, class Input>
+HWY_INLINE void SumShortRows(const Plan& plan, const Rows& rows, int64_t index,
+                             const Input& input, int64_t ahead,
+                             V4 (&block)[4]) {
+  const size_t width = static_cast<size_t>(plan.width);
+  Lanes acc[4];
+  RowData row[4];
+  RowData fetched[4];
+  FUSEDNORM_UNROLL
+  for (int g = 0; g < 4; ++g) {
+    row[g] = g == 0 ? RowData(rows, index) : row[g - 1].Further(rows, 1);
+    fetched[g] = row[g].Further(rows, ahead);
+  }
+  for (size_t i = 0; i < width; i += kStep) {
+    FUSEDNORM_UNROLL
+    for (int g = 0; g < 4; ++g) {
+      if (kFetches) FetchElements<Input::kSize, kStep>(fetched[g].data[kX], i);
+      FUSEDNORM_UNROLL
+      for (size_t p = 0; p < kPairs; ++p) {
+        input.Add(acc[g], p, row[g], i + p * 2 * kLanes);
+      }
+    }
+  }
+  FUSEDNORM_UNROLL
+  for (int g = 0; g < 4; ++g) {
+    block[g] = acc[g].template FoldToBlock<Input::kEvenOdd>();
+  }
+}
+
 // The sums of four rows of at most a chunk.
 template <bool kFetches, class Input>
 HWY_NOINLINE V4 SumRows(const Plan& plan, const Rows& rows, int64_t index,
@@ -563,6 +596,10 @@ HWY_NOINLINE V4 SumRows(const Plan& plan, const Rows& rows, int64_t index,
   const Input input = input_in;
   const size_t width = static_cast<size_t>(plan.width);
   V4 block[4];
+  if (kPairs == 2 && width <= kBlock && width % kStep == 0) {
+    SumShortRows<kFetches>(plan, rows, index, input, ahead, block);
+    return FoldBlocks(block[0], block[1], block[2], block[3]);
+  }
   for (int g = 0; g < 4; ++g) {
     block[g] =
         SumChunk<kFetches>(plan, rows, index + g, 0, width, ahead, input);
@@ -591,27 +628,6 @@ class SquareInput {
  private:
   T x_;
 };
-
-// The output pass over a row: `body(row, i)` computes and stores the Pair at
-// element i.
-template <class Body>
-HWY_INLINE void ForEachPair(const Plan& plan, const Rows& rows, int64_t index,
-                            const Body& body) {
-  const size_t width = static_cast<size_t>(plan.width);
-  const auto step = [&](const RowData& r, size_t i) FUSEDNORM_LAMBDA {
-    FUSEDNORM_UNROLL
-    for (size_t p = 0; p < kPairs; ++p) body(r, i + p * 2 * kLanes);
-  };
-  const RowData row(rows, index);
-  size_t i = 0;
-  for (; i + kStep <= width; i += kStep) step(row, i);
-  if (HWY_UNLIKELY(i < width)) {
-    const Tail tail(plan, rows, index, i);
-    step(tail.row(), 0);
-    tail.CopyBack(kOut);
-    tail.CopyBack(kResidualOut);
-  }
-}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace internal
