@@ -5,7 +5,7 @@
 #   bash tests/mutants.sh [--list] [NAME...]
 #
 # NAME is a mutant, or the beginning of names ("reference", "vector"). Without
-# one: all of them, some 20 minutes on two cores. Exit status 1 if one survives.
+# one: all of them, half an hour on two cores. Exit status 1 if one survives.
 # What the machine needs is what tests/run.sh sets up.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,7 +13,9 @@ cd "$(dirname "$0")/.."
 # Run in this order until one fails. Those that know right answers come first:
 # a mutant of the reference is one of every target that equals it.
 readonly tests=(cases_test rounding_test oracle_test alias_test accuracy_test
-                batch_test bits_test)
+                batch_test bits_test block_oracle_test block_bits_test
+                backward_cases_test backward_oracle_test gradcheck_test
+                backward_bits_test)
 
 names=() files=() froms=() tos=()
 mutant() {  # NAME FILE FROM TO: the text FROM, which occurs once, becomes TO.
@@ -144,8 +146,8 @@ mutant vector-mean-subtracted $simd \
     const VF mean = hn::Mul(total, hn::Set(DF(), 0.5f / kLanes));
     lanes.AddSquare(p, {hn::Sub(u.a, mean), hn::Sub(u.b, mean)});'
 mutant vector-wrong-axis $simd \
-  'block[g] = SumChunk(plan, row[g], 0, width, input);' \
-  'block[g] = SumChunk(plan, row[0], 0, width, input);'
+  'SumChunk<kFetches>(plan, rows, index + g, 0, width, ahead, input);' \
+  'SumChunk<kFetches>(plan, rows, index, 0, width, ahead, input);'
 mutant vector-tail-left-out-of-the-sum $simd \
   'add_step(acc, tail.row(), 0);' \
   'if (i == begin) add_step(acc, tail.row(), 0);'
@@ -159,16 +161,16 @@ mutant vector-offset-of-zero-added $norm \
   'offset == 0 ? -0.0f : offset' \
   'offset == 0 ? 0.0f : offset'
 mutant vector-middle-rounding-ignored $norm \
-  'Operation<BF16, BF16>' \
-  'Operation<BF16, F32>'
+  'Operation<T, T>>(plan)' \
+  'Operation<T, F32>>(plan)'
 mutant vector-middle-rounding-always $norm \
-  'Operation<BF16, F32>' \
-  'Operation<BF16, BF16>'
+  'Operation<T, F32>>(plan)' \
+  'Operation<T, T>>(plan)'
 mutant vector-middle-rounding-after-the-weight $rms_norm \
   'const Pair v = middle_.Round(Mul(input_.Load(row, i), rstd));
-    out_(added_(weight_.Apply(v, gain), row, i), row, i, far);' \
+    const Pair y = added_(weight_.Apply(v, gain), row, i);' \
   'const Pair v = weight_.Apply(Mul(input_.Load(row, i), rstd), gain);
-    out_(added_(middle_.Round(v), row, i), row, i, far);'
+    const Pair y = added_(middle_.Round(v), row, i);'
 mutant vector-middle-rounding-in-outs-dtype $norm \
   'return plan.rounding == Rounding::kBeforeWeight ? plan.dtype[vector]' \
   'return plan.rounding == Rounding::kBeforeWeight ? plan.dtype[kOut]'
@@ -190,11 +192,87 @@ mutant vector-residual-out-stored-too-early $add_rms_norm \
   'const Pair rounded = StoreSum(h, row, i);
     lanes.AddSquare(p, kRounded ? rounded : h);'
 mutant vector-stored-sum-made-again $norm \
-  'ExceptionalRow(plan, rows, index + g, kStores);' \
+  'ExceptionalRow(plan, rows, index + g, (stored >> g & 1) != 0);' \
   'ExceptionalRow(plan, rows, index + g, false);'
+mutant vector-sum-taken-for-stored $norm \
+  'ExceptionalRow(plan, rows, index + g, (stored >> g & 1) != 0);' \
+  'ExceptionalRow(plan, rows, index + g, kStores);'
+mutant vector-statistic-of-the-next-group $norm \
+  'const bool ordinary = GroupStatistic(plan, sums, rstd);' \
+  'if (index + kGroup < end) {
+      sums = SumRows<false>(plan, rows, index + kGroup, kernel.input(), 0);
+    }
+    const bool ordinary = GroupStatistic(plan, sums, rstd);'
 mutant vector-scale-ignored kernels/add_rms_norm.cc \
   'scale_(hn::Set(DF(), plan.residual_scale))' \
   'scale_(hn::Set(DF(), 1.0f))'
+
+# ------------------------------------------------------------------ the backward
+
+readonly reference_backward=kernels/reference_backward.cc
+readonly backward=kernels/backward.cc
+readonly run_backward=kernels/run_backward.cc
+mutant backward-reference-weight-twice $reference_backward \
+  'return plan.has[kWeight] ? row.Gain(kWeight, i) * dy : dy;' \
+  'return plan.has[kWeight]
+               ? row.Gain(kWeight, i) * row.Gain(kWeight, i) * dy
+               : dy;'
+mutant backward-reference-offset-ignored $reference_backward \
+  'return plan.has[kWeight] ? row.Gain(kWeight, i) * dy : dy;' \
+  'return plan.has[kWeight] ? row.Get(kWeight, i) * dy : dy;'
+mutant backward-reference-gain-as-a-constant $reference_backward \
+  'sum = std::fma(row.Get(kDy, i), xh_i, sum);' \
+  'sum = std::fma(a(i), xh_i, sum);'
+mutant backward-reference-projection-missing $reference_backward \
+  'F dx = (a(i) - t) * r;' \
+  'F dx = (a(i) - 0 * t) * r;'
+mutant backward-reference-residual-before-the-derivative $reference_backward \
+  'F dx = (a(i) - t) * r;
+    if (plan.has[kResidual]) dx = row.Get(kResidual, i) + dx;' \
+  'F dx = a(i) - t;
+    if (plan.has[kResidual]) dx = row.Get(kResidual, i) + dx;
+    dx = dx * r;'
+mutant backward-reference-projection-not-a-mean $reference_backward \
+  'const F c = product / static_cast<F>(plan.width);' \
+  'const F c = product;'
+mutant backward-reference-statistic-as-a-constant $reference_backward \
+  'const F t = xh_i * c;' \
+  'const F t = row.Get(kX, i) * c;'
+mutant backward-dweight-in-16-bits $run_backward \
+  'total[i] += static_cast<double>(block[i]);' \
+  'total[i] = F32FromBF16(BF16FromF32(
+        static_cast<float>(total[i] + static_cast<double>(block[i]))));'
+mutant backward-dweight-in-f32 $run_backward \
+  'total[i] += static_cast<double>(block[i]);' \
+  'total[i] = static_cast<float>(total[i]) + static_cast<float>(block[i]);'
+mutant backward-dweight-rounded-twice $run_backward \
+  'return BF16FromF32(RoundToOdd(v));' \
+  'return BF16FromF32(static_cast<float>(v));'
+mutant backward-dweight-not-accumulated $run_backward \
+  'if (plan.accumulate) value += Gradient::Load(to[i]);' \
+  'if (plan.accumulate) value += 0 * Gradient::Load(to[i]);'
+mutant backward-slabs-by-threads $run_backward \
+  'kRowsPerBlock * CeilDiv(parts.shared.rows, kRowsPerBlock * kMaxSlabs);' \
+  'kRowsPerBlock * (1 + options.num_threads % 3) *
+      CeilDiv(parts.shared.rows, kRowsPerBlock * kMaxSlabs);'
+mutant backward-vector-weight-twice $backward \
+  'Pair dx = Mul(Sub(Mul(dy, gain), Mul(xh, factors.c)), factors.r);' \
+  'Pair dx = Mul(Sub(Mul(Mul(dy, gain), gain), Mul(xh, factors.c)), factors.r);'
+mutant backward-vector-gain-as-a-constant $backward \
+  'sums->a = hn::MulAdd(dy.a, xh.a, sums->a);' \
+  'sums->a = hn::MulAdd(hn::Mul(dy.a, gain.a), xh.a, sums->a);'
+mutant backward-vector-projection-missing $backward \
+  'Pair dx = Mul(Sub(Mul(dy, gain), Mul(xh, factors.c)), factors.r);' \
+  'Pair dx = Mul(Mul(dy, gain), factors.r);'
+mutant backward-vector-residual-before-the-derivative $backward \
+  'Pair dx = Mul(Sub(Mul(dy, gain), Mul(xh, factors.c)), factors.r);
+    if (has_stream_) dx = Add(stream_.Load(row.data[kResidual], i), dx);' \
+  'Pair dx = Sub(Mul(dy, gain), Mul(xh, factors.c));
+    if (has_stream_) dx = Add(stream_.Load(row.data[kResidual], i), dx);
+    dx = Mul(dx, factors.r);'
+mutant backward-vector-factors-of-the-first-row $backward \
+  'factors[g] = factors_in[g];' \
+  'factors[g] = factors_in[0];'
 
 # ------------------------------------------------------------------------ the run
 
