@@ -86,8 +86,9 @@ def floor_rows(figures, target):
                 key = Key(entry["op"], variant, target, shape, entry["cache"],
                           1)
                 floor = entry["floors"].get(variant, {})
+                measure = entry.get("against", "roof")
                 cells.append(
-                    verdict(figures[key]["roof"], floor.get(target),
+                    verdict(figures[key][measure], floor.get(target),
                             floor.get("goal")) if key in figures else "–")
             if any(cell != "–" for cell in cells):
                 yield [entry["op"], shape, entry["class"], *cells]

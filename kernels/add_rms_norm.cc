@@ -38,20 +38,18 @@ class ResidualSum {
   VF scale_;
 };
 
-template <Sum kSum, class T, class Middle>
-struct AddRmsNormOperation {
-  using Codec = T;
-  template <class Weight>
-  using Kernel = SumAndNormKernel<kSum, T, Middle, Weight, ResidualSum<T>>;
-};
-
 template <Sum kSum>
 struct AddRmsNormFamily {
   static constexpr bool kF32 = kSum == Sum::kRounded;  // See FillPlan.
   // No model has both.
   static constexpr bool kBeforeWeight = kSum != Sum::kExactStatistic;
+
   template <class T, class Middle>
-  using Operation = AddRmsNormOperation<kSum, T, Middle>;
+  struct Operation {
+    using Codec = T;
+    template <class Weight>
+    using Kernel = SumAndNormKernel<kSum, T, Middle, Weight, ResidualSum<T>>;
+  };
 };
 
 RowKernel SelectAddRmsNormKernel(const Plan& plan) {

@@ -13,6 +13,7 @@ namespace fusednorm {
 namespace internal {
 namespace HWY_NAMESPACE {
 
+template <class T>
 struct NothingAdded {
   explicit NothingAdded(const Plan&) {}
   HWY_INLINE Pair operator()(Pair y, const RowData&, size_t) const { return y; }
@@ -61,6 +62,19 @@ class RmsNormKernel {
   Weight weight_;
   Added added_;
   OutStore<T> out_;
+};
+
+template <template <class T> class Added, bool kRstdIsGiven = false>
+struct RmsNormFamily {
+  static constexpr bool kF32 = true;
+  static constexpr bool kBeforeWeight = true;
+
+  template <class T, class Middle>
+  struct Operation {
+    using Codec = T;
+    template <class Weight>
+    using Kernel = RmsNormKernel<T, Middle, Weight, Added<T>, kRstdIsGiven>;
+  };
 };
 
 }  // namespace HWY_NAMESPACE

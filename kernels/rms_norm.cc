@@ -14,22 +14,8 @@ namespace fusednorm {
 namespace internal {
 namespace HWY_NAMESPACE {
 
-template <class T, class Middle>
-struct RmsNormOperation {
-  using Codec = T;
-  template <class Weight>
-  using Kernel = RmsNormKernel<T, Middle, Weight, NothingAdded>;
-};
-
-struct RmsNormFamily {
-  static constexpr bool kF32 = true;
-  static constexpr bool kBeforeWeight = true;
-  template <class T, class Middle>
-  using Operation = RmsNormOperation<T, Middle>;
-};
-
 RowKernel SelectRmsNormKernel(const Plan& plan) {
-  return SelectNorm<RmsNormFamily>(plan);
+  return SelectNorm<RmsNormFamily<NothingAdded>>(plan);
 }
 
 }  // namespace HWY_NAMESPACE

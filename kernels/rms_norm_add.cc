@@ -39,26 +39,11 @@ class ResidualAdded {
   VF scale_;
 };
 
-template <class T, class Middle>
-struct RmsNormAddOperation {
-  using Codec = T;
-  template <class Weight>
-  using Kernel = RmsNormKernel<T, Middle, Weight, ResidualAdded<T>>;
-};
-
-struct RmsNormAddFamily {
-  static constexpr bool kF32 = true;
-  static constexpr bool kBeforeWeight = true;
-  template <class T, class Middle>
-  using Operation = RmsNormAddOperation<T, Middle>;
-};
-
 RowKernel SelectRmsNormAddKernel(const Plan& plan) {
-  // Rows of one dtype as models have them.
-  if (plan.sum == Sum::kRounded) {
-    return SelectNorm<RmsNormAddFamily>(plan);
-  }
-  return &RunMixed<RmsNormAddOperation<AnyDType, AnyDType>>;
+  using Family = RmsNormFamily<ResidualAdded>;
+  // As models have it.
+  if (plan.sum == Sum::kRounded) return SelectNorm<Family>(plan);
+  return &RunMixed<Family::Operation<AnyDType, AnyDType>>;
 }
 
 }  // namespace HWY_NAMESPACE

@@ -14,23 +14,8 @@ namespace fusednorm {
 namespace internal {
 namespace HWY_NAMESPACE {
 
-template <class T, class Middle>
-struct RmsNormWithRstdOperation {
-  using Codec = T;
-  template <class Weight>
-  using Kernel = RmsNormKernel<T, Middle, Weight, NothingAdded,
-                               /*kRstdIsGiven=*/true>;
-};
-
-struct RmsNormWithRstdFamily {
-  static constexpr bool kF32 = true;
-  static constexpr bool kBeforeWeight = true;
-  template <class T, class Middle>
-  using Operation = RmsNormWithRstdOperation<T, Middle>;
-};
-
 RowKernel SelectRmsNormWithRstdKernel(const Plan& plan) {
-  return SelectNorm<RmsNormWithRstdFamily>(plan);
+  return SelectNorm<RmsNormFamily<NothingAdded, /*kRstdIsGiven=*/true>>(plan);
 }
 
 }  // namespace HWY_NAMESPACE
