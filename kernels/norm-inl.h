@@ -161,12 +161,11 @@ HWY_INLINE void NormaliseRow(const Plan& plan, const Rows& rows, int64_t index,
 constexpr int kGroup = 4;
 
 // statistic of reduction.h for four rows; false if one is not ordinary.
-HWY_INLINE bool GroupStatistic(const Plan& plan, V4 sums, float* rstd) {
+HWY_INLINE bool GroupStatistic(V4 sums, float width, float eps, float* rstd) {
   const D4 d;
-  const float width = static_cast<float>(plan.width);
-  const V4 m = hn::Add(hn::Div(sums, hn::Set(d, width)), hn::Set(d, plan.eps));
+  const V4 m = hn::Add(hn::Div(sums, hn::Set(d, width)), hn::Set(d, eps));
   hn::Store(hn::Div(hn::Set(d, 1.0f), hn::Sqrt(m)), d, rstd);
-  const float least = plan.eps >= 0x1p-60f ? 0.0f : width * 0x1p-100f;
+  const float least = eps >= 0x1p-60f ? 0.0f : width * 0x1p-100f;
   return hn::AllTrue(d, hn::And(hn::Le(m, hn::Set(d, 3.402823466e38f)),
                                 hn::Ge(sums, hn::Set(d, least))));
 }
@@ -240,6 +239,7 @@ HWY_INLINE int64_t NormaliseGroups(const Plan& plan, const Rows& rows,
                                    Kernel& kernel) {
   constexpr bool kStores = Kernel::Input::kStored != kOperands;
   const int64_t end = rows.count - rows.count % kGroup;
+  const float width = static_cast<float>(plan.width);
   const int64_t group_bytes = kGroup * plan.width * Kernel::Codec::kSize;
   const int64_t ahead =
       kGroup * std::max<int64_t>(2, kFetchBytes / group_bytes);
@@ -247,7 +247,7 @@ HWY_INLINE int64_t NormaliseGroups(const Plan& plan, const Rows& rows,
   V4 sums = SumGroup<kFar>(plan, rows, 0, ahead - kGroup, kernel, &summed);
   for (int64_t index = 0; index < end; index += kGroup) {
     alignas(16) float rstd[kGroup];
-    const bool ordinary = GroupStatistic(plan, sums, rstd);
+    const bool ordinary = GroupStatistic(sums, width, plan.eps, rstd);
     const unsigned stored = kStores ? summed : 0;
     if (index + kGroup < end) {
       sums = SumGroup<kFar>(plan, rows, index + kGroup, ahead - kGroup, kernel,

@@ -20,8 +20,15 @@ namespace {
 // has begun.
 constexpr int64_t kMinParallelBytes = 256 * 1024;
 
-// What a thread takes at a time.
-constexpr int64_t kBlockBytes = 64 * 1024;
+// What a thread takes at a time: in whole groups of rows, which kernels work on
+// together, where rows are not too long for that.
+constexpr int64_t kBlockBytes = 128 * 1024;
+constexpr int64_t kRowsOfGroup = 4;
+
+int64_t RowsPerBlock(int64_t bytes_per_row) {
+  const int64_t rows = std::max<int64_t>(1, kBlockBytes / bytes_per_row);
+  return rows < kRowsOfGroup ? rows : rows - rows % kRowsOfGroup;
+}
 
 std::atomic<bool> in_forked_child{false};
 
@@ -44,6 +51,14 @@ int64_t SecondCacheBytes() {
     return known > 0 ? int64_t{known} : int64_t{1024 * 1024};
   }();
   return bytes;
+}
+
+int64_t Processors() {
+  static const int64_t count = [] {
+    const long known = sysconf(_SC_NPROCESSORS_ONLN);
+    return known > 0 ? int64_t{known} : int64_t{1};
+  }();
+  return count;
 }
 
 bool OutIsAligned(const Geometry& g) {
@@ -115,10 +130,12 @@ void RunOpenMp(int64_t blocks, int64_t, Body body, void* arg) {
 
 void PlanCache(const Geometry& g, int64_t threads, Plan* plan) {
   const int64_t bytes_per_row = BytesPerRow(*plan);
-  const int64_t rows = (g.rows + threads - 1) / threads;
+  // A caller's pool has more tasks than threads.
+  const int64_t sharers = std::min(threads, Processors());
+  const int64_t rows = (g.rows + sharers - 1) / sharers;
   const int64_t cache = SecondCacheBytes();
   const bool always = plan->nontemporal == Nontemporal::kAlways;
-  // Two groups of four rows, one being written and one being fetched, must fit.
+  // Three groups of four rows, the last of them being fetched, must fit.
   const bool fits = bytes_per_row <= cache / 8;
   plan->far = fits && (always || rows > cache / bytes_per_row);
   if (!plan->has[kOut]) return;
@@ -167,8 +184,7 @@ void RunRows(Plan* plan, const Geometry& geometry, RowKernel kernel,
                       [&](const Rows& rows) { kernel(*plan, rows); });
   }
   const int64_t bytes_per_row = BytesPerRow(*plan);
-  Work work = {*plan, geometry, kernel,
-               std::max<int64_t>(1, kBlockBytes / bytes_per_row)};
+  Work work = {*plan, geometry, kernel, RowsPerBlock(bytes_per_row)};
   const int64_t blocks =
       (geometry.rows + work.rows_per_block - 1) / work.rows_per_block;
   const int64_t threads = ThreadsFor(bytes, blocks, options);

@@ -18,18 +18,32 @@ template <class X>
 void RunRowStatistic(const Plan& plan, const Rows& rows) {
   const SquareInput<X> input(plan);
   const float width = static_cast<float>(plan.width);
-  const bool sums = plan.op == Op::kRowSumSquares;
-  for (int64_t index = 0; index < rows.count; ++index) {
-    const double sum = SumRow(plan, rows, index, input);
-    const Statistic statistic =
-        StatisticFromSum(sum, width, sums ? 0.0f : plan.eps);
+  const bool wants_sum = plan.op == Op::kRowSumSquares;
+  const float eps = wants_sum ? 0.0f : plan.eps;
+  const auto store = [&](int64_t index, double sum, Statistic statistic) {
     if (HWY_UNLIKELY(!statistic.ordinary)) {
       ExceptionalRow(plan, rows, index, /*sum_is_stored=*/false);
-    } else if (sums) {
+    } else if (wants_sum) {
       *reinterpret_cast<double*>(rows.Row(kSums, index)) = sum;
     } else {
       *reinterpret_cast<float*>(rows.Row(kRstd, index)) = statistic.rstd;
     }
+  };
+  int64_t index = 0;
+  for (; plan.width <= kChunk && index + kGroup <= rows.count;
+       index += kGroup) {
+    alignas(16) float sum[kGroup];
+    alignas(16) float rstd[kGroup];
+    const V4 sums = SumRows<false>(plan, rows, index, input, 0);
+    hn::Store(sums, D4(), sum);
+    const bool ordinary = GroupStatistic(sums, width, eps, rstd);
+    for (int g = 0; g < kGroup; ++g) {
+      store(index + g, static_cast<double>(sum[g]), {rstd[g], ordinary});
+    }
+  }
+  for (; index < rows.count; ++index) {
+    const double sum = SumRow(plan, rows, index, input);
+    store(index, sum, StatisticFromSum(sum, width, eps));
   }
 }
 

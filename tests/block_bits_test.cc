@@ -72,8 +72,10 @@ Buffer Weight(Random& random, DType dtype, int64_t width) {
 
 // Statistics as they come, and those that no row has.
 std::vector<float> GivenRstd(Random& random, int64_t rows) {
-  const std::vector<float> odd = {0.0f,   -0.0f,  -2.5f,    1e30f,
-                                  1e-30f, 1e-42f, INFINITY, NAN};
+  // The last is a NaN that rounding to bf16 could carry into the sign.
+  const std::vector<float> odd = {0.0f,     -0.0f,  -2.5f,
+                                  1e30f,    1e-30f, 1e-42f,
+                                  INFINITY, NAN,    std::nanf("0x3FFFFF")};
   std::vector<float> rstd;
   for (int64_t r = 0; r < rows; ++r) {
     rstd.push_back(random.Chance(60)

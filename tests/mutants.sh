@@ -128,11 +128,11 @@ readonly add_rms_norm=kernels/add_rms_norm-inl.h
 mutant vector-eps-outside-the-root $norm \
   'hn::Store(hn::Div(hn::Set(d, 1.0f), hn::Sqrt(m)), d, rstd);' \
   'const V4 root = hn::Sqrt(hn::Div(sums, hn::Set(d, width)));
-  hn::Store(hn::Div(hn::Set(d, 1.0f), hn::Add(root, hn::Set(d, plan.eps))), d,
-            rstd);'
+  hn::Store(hn::Div(hn::Set(d, 1.0f), hn::Add(root, hn::Set(d, eps))), d, rstd);'
 mutant vector-sum-instead-of-mean $norm \
-  'hn::Add(hn::Div(sums, hn::Set(d, width)), hn::Set(d, plan.eps));' \
-  'hn::Add(sums, hn::Set(d, plan.eps));'
+  'hn::Add(hn::Div(sums, hn::Set(d, width)), hn::Set(d, eps));' \
+  'hn::Add(hn::Mul(sums, hn::Set(d, width > 0 ? 1.0f : 0.0f)),
+                      hn::Set(d, eps));'
 mutant vector-overflow-unnoticed $norm \
   'hn::Le(m, hn::Set(d, 3.402823466e38f))' \
   'hn::Eq(m, m)'
@@ -198,11 +198,14 @@ mutant vector-sum-taken-for-stored $norm \
   'ExceptionalRow(plan, rows, index + g, (stored >> g & 1) != 0);' \
   'ExceptionalRow(plan, rows, index + g, kStores);'
 mutant vector-statistic-of-the-next-group $norm \
-  'const bool ordinary = GroupStatistic(plan, sums, rstd);' \
+  'const bool ordinary = GroupStatistic(sums, width, plan.eps, rstd);' \
   'if (index + kGroup < end) {
       sums = SumRows<false>(plan, rows, index + kGroup, kernel.input(), 0);
     }
-    const bool ordinary = GroupStatistic(plan, sums, rstd);'
+    const bool ordinary = GroupStatistic(sums, width, plan.eps, rstd);'
+mutant vector-nan-of-a-given-rstd $norm \
+  'return rstd == rstd ? rstd : std::numeric_limits<float>::quiet_NaN();' \
+  'return rstd;'
 mutant vector-scale-ignored kernels/add_rms_norm.cc \
   'scale_(hn::Set(DF(), plan.residual_scale))' \
   'scale_(hn::Set(DF(), 1.0f))'
@@ -333,13 +336,14 @@ for prefix in "${wanted[@]}"; do
   printf '%s\n' "${names[@]}" | grep -q "^$prefix" || die "no mutant $prefix"
 done
 
-source=$PWD
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
-cp -r CMakeLists.txt cmake include kernels tests "$copy"
-cd "$copy"
+mkdir "$copy/source"
+cp -r CMakeLists.txt cmake include kernels tests "$copy/source"
 # One x86 target shows as much as two, in half the time.
-sed -i 's/HWY_AVX3 | //' kernels/highway.h
+sed -i 's/HWY_AVX3 | //' "$copy/source/kernels/highway.h"
+cp -r "$copy/source" "$copy/mutant"
+cd "$copy/mutant"
 # Unoptimised: what takes time here is compiling.
 cmake -S . -B build -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O0 \
   -DFUSEDNORM_BENCHMARKS=OFF -DFUSEDNORM_BUILD_SHARED=OFF >build.log 2>&1 &&
@@ -360,7 +364,7 @@ for i in "${!names[@]}"; do
     survivors=$((survivors + 1))
   fi
   printf '%-48s %s\n' "${names[$i]}" "$red"
-  cp "$source/${files[$i]}" "${files[$i]}"
+  cp "../source/${files[$i]}" "${files[$i]}"
   count=$((count + 1))
 done
 echo "$count mutants, $survivors survive"
