@@ -20,7 +20,7 @@ expect "$("$work/package/digest")" "$work/build/digest"
 cache=$work/build/CMakeCache.txt
 grep '^CMAKE_BUILD_TYPE:STRING=$' "$cache" || fail "a build type was set"
 foreign=$(grep -Eo '^[A-Za-z0-9_]+' "$cache" | grep -Evi \
-  '^(CMAKE|FUSEDNORM|CONSUMER|OpenMP|Threads|hwy|FetchContent)_|^(KIND|EXAMPLES)$' |
+  '^(_?CMAKE|FUSEDNORM|CONSUMER|OpenMP|Threads|hwy|FetchContent)_|^(KIND|EXAMPLES)$' |
   grep -v FIND_PACKAGE_MESSAGE_DETAILS || true)
 [[ -z $foreign ]] || fail "cache entries: $foreign"
 ! grep -Ei '^(GTest|benchmark)_' "$cache" || fail "test packages were looked up"
