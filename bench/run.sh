@@ -6,7 +6,7 @@
 #                [--threads N] [--processes N] [--out FILE]
 #
 #   --quick      the core, some 20 seconds; --full: everything, 10 minutes
-#   --check      a quick run that fails on a drop against bench/expectations/
+#   --check      a quick run; status 3 on a drop against bench/expectations/
 #   --expect     a quick run in five processes that writes them
 #   --filter     benchmarks whose name matches, of all (see bench_norms.cc)
 #   --threads    besides one thread; 2 unless said otherwise
