@@ -42,19 +42,27 @@ class SumInput {
   // What is normalised.
   template <Sum kSum>
   HWY_INLINE Pair LoadAgain(const RowData& row, size_t i) const {
-    if (kRounded && row.data[kResidualOut] != nullptr) {
-      return stream_.Load(row.data[kResidualOut], i);
-    }
-    const Pair h = source_.Load(row, i);
-    const Pair rounded = StoreSum(h, row, i);
-    return kSum == Sum::kExact ? h : rounded;
+    return Choose(
+        kRounded && row.data[kResidualOut] != nullptr,
+        [&]() FUSEDNORM_LAMBDA {
+          return stream_.Load(row.data[kResidualOut], i);
+        },
+        [&]() FUSEDNORM_LAMBDA {
+          const Pair h = source_.Load(row, i);
+          const Pair rounded = StoreSum(h, row, i);
+          return kSum == Sum::kExact ? h : rounded;
+        });
   }
 
  private:
   // The sum as the stream holds it, stored where residual_out is wanted.
   HWY_INLINE Pair StoreSum(Pair h, const RowData& row, size_t i) const {
-    if (row.data[kResidualOut] == nullptr) return stream_.Round(h);
-    return stream_.StoreRounded(h, row.data[kResidualOut], i);
+    return Choose(
+        row.data[kResidualOut] == nullptr,
+        [&]() FUSEDNORM_LAMBDA { return stream_.Round(h); },
+        [&]() FUSEDNORM_LAMBDA {
+          return stream_.StoreRounded(h, row.data[kResidualOut], i);
+        });
   }
 
   Source source_;

@@ -85,8 +85,13 @@ class BackwardOutput {
     return weight_.Load(row, i);
   }
   HWY_INLINE Pair LoadSums(const RowData& row, size_t i) const {
-    if (!has_sums_) return {hn::Zero(DF()), hn::Zero(DF())};
-    return F32().Load(reinterpret_cast<const char*>(row.sums), i);
+    return Choose(
+        has_sums_,
+        [&]() FUSEDNORM_LAMBDA {
+          return F32().Load(reinterpret_cast<const char*>(row.sums), i);
+        },
+        [&]()
+            FUSEDNORM_LAMBDA { return Pair(hn::Zero(DF()), hn::Zero(DF())); });
   }
   HWY_INLINE void StoreSums(Pair sums, const RowData& row, size_t i) const {
     if (has_sums_) F32().Store(sums, reinterpret_cast<char*>(row.sums), i);

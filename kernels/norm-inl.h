@@ -70,7 +70,9 @@ class OptionalGain {
         gain_(Codec(plan.dtype[kOperand]), plan.weight_offset) {}
 
   HWY_INLINE Pair Load(const RowData& row, size_t i) const {
-    return present_ ? gain_.Load(row, i) : NoWeight().Load(row, i);
+    return Choose(
+        present_, [&]() FUSEDNORM_LAMBDA { return gain_.Load(row, i); },
+        [&]() FUSEDNORM_LAMBDA { return NoWeight().Load(row, i); });
   }
   HWY_INLINE Pair Apply(Pair v, Pair gain) const { return Mul(v, gain); }
 

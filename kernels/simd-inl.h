@@ -62,6 +62,24 @@ struct Pair {
   VF a, b;
 };
 
+// then() or otherwise(). Branches that end in a Pair go through memory in GCC;
+// its vectors do not.
+template <class Then, class Otherwise>
+HWY_INLINE Pair Choose(bool condition, const Then& then,
+                       const Otherwise& otherwise) {
+  VF a, b;
+  if (condition) {
+    const Pair v = then();
+    a = v.a;
+    b = v.b;
+  } else {
+    const Pair v = otherwise();
+    a = v.a;
+    b = v.b;
+  }
+  return {a, b};
+}
+
 HWY_INLINE Pair Mul(Pair x, Pair y) {
   return {hn::Mul(x.a, y.a), hn::Mul(x.b, y.b)};
 }
@@ -318,25 +336,33 @@ class AnyDType {
   explicit AnyDType(DType dtype) : dtype_(dtype) {}
 
   HWY_INLINE Pair Load(const char* row, size_t i) const {
-    if (dtype_ == DType::kF32) return F32().Load(row, i);
-    if (dtype_ == DType::kF16) return F16().Load(row, i);
-    return BF16InOrder().Load(row, i);
+    return Pick([&](auto codec)
+                    FUSEDNORM_LAMBDA { return codec.Load(row, i); });
   }
   HWY_INLINE void Store(Pair v, char* row, size_t i) const {
     StoreRounded(v, row, i);
   }
   HWY_INLINE Pair StoreRounded(Pair v, char* row, size_t i) const {
-    if (dtype_ == DType::kF32) return F32().StoreRounded(v, row, i);
-    if (dtype_ == DType::kF16) return F16().StoreRounded(v, row, i);
-    return BF16InOrder().StoreRounded(v, row, i);
+    return Pick([&](auto codec)
+                    FUSEDNORM_LAMBDA { return codec.StoreRounded(v, row, i); });
   }
   HWY_INLINE Pair Round(Pair v) const {
-    if (dtype_ == DType::kF32) return v;
-    if (dtype_ == DType::kF16) return F16().Round(v);
-    return BF16InOrder().Round(v);
+    return Pick([&](auto codec) FUSEDNORM_LAMBDA { return codec.Round(v); });
   }
 
  private:
+  template <class Use>
+  HWY_INLINE Pair Pick(const Use& use) const {
+    return Choose(
+        dtype_ == DType::kF32, [&]() FUSEDNORM_LAMBDA { return use(F32()); },
+        [&]() FUSEDNORM_LAMBDA {
+          return Choose(
+              dtype_ == DType::kF16,
+              [&]() FUSEDNORM_LAMBDA { return use(F16()); },
+              [&]() FUSEDNORM_LAMBDA { return use(BF16InOrder()); });
+        });
+  }
+
   DType dtype_;
 };
 
