@@ -62,8 +62,9 @@ constexpr int64_t kOrder = T::kEvenOdd ? static_cast<int64_t>(kLanes) : 0;
 
 // What of a row its output pass needs.
 struct RowFactors {
-  VF r;  // rstd
-  VF c;  // mean(a * xh)
+  HWY_INLINE RowFactors() {}  // See Pair.
+  VF r;                       // rstd
+  VF c;                       // mean(a * xh)
 };
 
 // The output pass: dx, and the terms of dweight. T is the codec of x, dy,
