@@ -129,11 +129,11 @@ class BackwardOutput {
   bool has_out_;
 };
 
-// Pairs of one row.
+// The first `count` elements of a row, whole Pairs.
 template <class Kernel>
-HWY_INLINE void OutputPairs(const RowData& row, size_t begin, size_t end,
+HWY_INLINE void OutputPairs(const RowData& row, size_t count,
                             const RowFactors& factors, const Kernel& output) {
-  for (size_t i = begin; i < end; i += 2 * kLanes) {
+  for (size_t i = 0; i < count; i += 2 * kLanes) {
     Pair sums = output.LoadSums(row, i);
     output.template Output<false>(row, i, factors, output.Gain(row, i), &sums);
     output.StoreSums(sums, row, i);
@@ -147,7 +147,7 @@ HWY_NOINLINE void BackwardTail(const Plan& plan, const Rows& rows,
                                const Kernel& output) {
   const size_t width = static_cast<size_t>(plan.width);
   const Tail tail(plan, rows, index, width - width % kStep);
-  OutputPairs(tail.row(), 0, kStep, factors, output);
+  OutputPairs(tail.row(), kStep, factors, output);
   tail.CopyBack(kOut);
 }
 
@@ -159,7 +159,7 @@ HWY_NOINLINE void BackwardRow(const Plan& plan, const Rows& rows, int64_t index,
   const Kernel output = output_in;
   const size_t width = static_cast<size_t>(plan.width);
   const size_t whole = width - width % kStep;
-  OutputPairs(RowData(rows, index), 0, whole, factors, output);
+  OutputPairs(RowData(rows, index), whole, factors, output);
   if (HWY_UNLIKELY(whole < width)) {
     BackwardTail(plan, rows, index, factors_in, output_in);
   }
@@ -173,26 +173,21 @@ HWY_NOINLINE void BackwardGroup(const Plan& plan, const Rows& rows,
                                 const RowFactors (&factors_in)[kGroup],
                                 const Kernel& output_in) {
   const Kernel output = output_in;
+  const GroupData group(rows, index, /*ahead=*/kGroup);
   RowFactors factors[kGroup];
-  RowData row[kGroup];
-  RowData fetched[kGroup];
   FUSEDNORM_UNROLL
-  for (int g = 0; g < kGroup; ++g) {
-    factors[g] = factors_in[g];
-    row[g] = g == 0 ? RowData(rows, index) : row[g - 1].Further(rows, 1);
-    fetched[g] = row[g].Further(rows, kGroup);
-  }
+  for (int g = 0; g < kGroup; ++g) factors[g] = factors_in[g];
   const size_t width = static_cast<size_t>(plan.width);
   const size_t whole = width - width % kStep;
   for (size_t i = 0; i < whole; i += 2 * kLanes) {
-    const Pair gain = output.Gain(row[0], i);
-    Pair sums = output.LoadSums(row[0], i);
+    const Pair gain = output.Gain(group.row[0], i);
+    Pair sums = output.LoadSums(group.row[0], i);
     FUSEDNORM_UNROLL
     for (int g = 0; g < kGroup; ++g) {
-      output.template Output<kFar>(row[g], i, factors[g], gain, &sums);
-      if (kFar) output.Fetch(fetched[g], i);
+      output.template Output<kFar>(group.row[g], i, factors[g], gain, &sums);
+      if (kFar) output.Fetch(group.fetched[g], i);
     }
-    output.StoreSums(sums, row[0], i);
+    output.StoreSums(sums, group.row[0], i);
   }
   if (HWY_LIKELY(whole == width)) return;
   for (int g = 0; g < kGroup; ++g) {

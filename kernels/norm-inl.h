@@ -157,12 +157,11 @@ HWY_INLINE void NormaliseRow(const Plan& plan, const Rows& rows, int64_t index,
   OutputRow(plan, rows, index, statistic.rstd, kernel);
 }
 
-// Rows of a group: their statistics are made together in one vector, and their
+// Groups of rows: their statistics are made together in one vector, and their
 // outputs in turn, which loads each gain once and, far from the cache, keeps
 // four pages open.
-constexpr int kGroup = 4;
 
-// statistic of reduction.h for four rows; false if one is not ordinary.
+// The statistic of reduction.h for a group; false if one is not ordinary.
 HWY_INLINE bool GroupStatistic(V4 sums, float width, float eps, float* rstd) {
   const D4 d;
   const V4 m = hn::Add(hn::Div(sums, hn::Set(d, width)), hn::Set(d, eps));
@@ -203,22 +202,17 @@ HWY_INLINE void OutputGroup(const Plan& plan, const Rows& rows, int64_t index,
                             const float* rstd, int64_t ahead,
                             const Kernel& kernel) {
   const size_t width = static_cast<size_t>(plan.width);
+  const GroupData group(rows, index, ahead);
   VF r[kGroup];
-  RowData row[kGroup];
-  RowData fetched[kGroup];
   FUSEDNORM_UNROLL
-  for (int g = 0; g < kGroup; ++g) {
-    r[g] = hn::Set(DF(), rstd[g]);
-    row[g] = g == 0 ? RowData(rows, index) : row[g - 1].Further(rows, 1);
-    fetched[g] = row[g].Further(rows, ahead);
-  }
+  for (int g = 0; g < kGroup; ++g) r[g] = hn::Set(DF(), rstd[g]);
   const size_t whole = width - width % kStep;
   for (size_t i = 0; i < whole; i += 2 * kLanes) {
-    const Pair gain = kernel.Gain(row[0], i);
+    const Pair gain = kernel.Gain(group.row[0], i);
     FUSEDNORM_UNROLL
     for (int g = 0; g < kGroup; ++g) {
-      kernel.template Output<kFar>(row[g], i, r[g], gain);
-      if (kFar) kernel.Fetch(fetched[g], i);
+      kernel.template Output<kFar>(group.row[g], i, r[g], gain);
+      if (kFar) kernel.Fetch(group.fetched[g], i);
     }
   }
   if (HWY_UNLIKELY(whole < width)) {

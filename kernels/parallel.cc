@@ -23,11 +23,10 @@ constexpr int64_t kMinParallelBytes = 256 * 1024;
 // What a thread takes at a time: in whole groups of rows, which kernels work on
 // together, where rows are not too long for that.
 constexpr int64_t kBlockBytes = 128 * 1024;
-constexpr int64_t kRowsOfGroup = 4;
 
 int64_t RowsPerBlock(int64_t bytes_per_row) {
   const int64_t rows = std::max<int64_t>(1, kBlockBytes / bytes_per_row);
-  return rows < kRowsOfGroup ? rows : rows - rows % kRowsOfGroup;
+  return rows < kGroup ? rows : rows - rows % kGroup;
 }
 
 std::atomic<bool> in_forked_child{false};

@@ -97,6 +97,9 @@ struct Geometry {
   int64_t rows;  // The product of the counts.
 };
 
+// Rows that a vector kernel works on together.
+constexpr int kGroup = 4;
+
 // Computes all rows of a run; called under the default FP environment.
 using RowKernel = void (*)(const Plan& plan, const Rows& rows);
 

@@ -392,6 +392,19 @@ struct RowData {
   float* sums;
 };
 
+// The rows of a group from `index` on, and those `ahead` of them.
+struct GroupData {
+  HWY_INLINE GroupData(const Rows& rows, int64_t index, int64_t ahead) {
+    FUSEDNORM_UNROLL
+    for (int g = 0; g < kGroup; ++g) {
+      row[g] = g == 0 ? RowData(rows, index) : row[g - 1].Further(rows, 1);
+      fetched[g] = row[g].Further(rows, ahead);
+    }
+  }
+  RowData row[kGroup];
+  RowData fetched[kGroup];
+};
+
 // Fetches kCount elements from element i of a row on, one line at a time. Into
 // the second level: the first is full of the rows at work.
 template <int64_t kSize, size_t kCount>
@@ -589,28 +602,23 @@ HWY_NOINLINE double SumRow(const Plan& plan, const Rows& rows, int64_t index,
 template <bool kFetches, class Input>
 HWY_INLINE void SumShortRows(const Plan& plan, const Rows& rows, int64_t index,
                              const Input& input, int64_t ahead,
-                             V4 (&block)[4]) {
+                             V4 (&block)[kGroup]) {
   const size_t width = static_cast<size_t>(plan.width);
-  Lanes acc[4];
-  RowData row[4];
-  RowData fetched[4];
-  FUSEDNORM_UNROLL
-  for (int g = 0; g < 4; ++g) {
-    row[g] = g == 0 ? RowData(rows, index) : row[g - 1].Further(rows, 1);
-    fetched[g] = row[g].Further(rows, ahead);
-  }
+  Lanes acc[kGroup];
+  const GroupData group(rows, index, ahead);
   for (size_t i = 0; i < width; i += kStep) {
     FUSEDNORM_UNROLL
-    for (int g = 0; g < 4; ++g) {
-      if (kFetches) FetchElements<Input::kSize, kStep>(fetched[g].data[kX], i);
+    for (int g = 0; g < kGroup; ++g) {
+      if (kFetches)
+        FetchElements<Input::kSize, kStep>(group.fetched[g].data[kX], i);
       FUSEDNORM_UNROLL
       for (size_t p = 0; p < kPairs; ++p) {
-        input.Add(acc[g], p, row[g], i + p * 2 * kLanes);
+        input.Add(acc[g], p, group.row[g], i + p * 2 * kLanes);
       }
     }
   }
   FUSEDNORM_UNROLL
-  for (int g = 0; g < 4; ++g) {
+  for (int g = 0; g < kGroup; ++g) {
     block[g] = acc[g].template FoldToBlock<Input::kEvenOdd>();
   }
 }
@@ -621,12 +629,12 @@ HWY_NOINLINE V4 SumRows(const Plan& plan, const Rows& rows, int64_t index,
                         const Input& input_in, int64_t ahead) {
   const Input input = input_in;
   const size_t width = static_cast<size_t>(plan.width);
-  V4 block[4];
+  V4 block[kGroup];
   if (kPairs == 2 && width <= kBlock && width % kStep == 0) {
     SumShortRows<kFetches>(plan, rows, index, input, ahead, block);
     return FoldBlocks(block[0], block[1], block[2], block[3]);
   }
-  for (int g = 0; g < 4; ++g) {
+  for (int g = 0; g < kGroup; ++g) {
     block[g] =
         SumChunk<kFetches>(plan, rows, index + g, 0, width, ahead, input);
   }

@@ -19,9 +19,9 @@ inline DType RandomDType(Random& random) {
 
 inline int64_t RandomWidth(Random& random) {
   const int64_t kind = random.Uniform(0, 99);
-  if (kind < 75) return random.Uniform(1, 140);
-  if (kind < 98 || Subset()) return random.Uniform(141, 1200);
-  return random.Uniform(1201, 18000);
+  if (kind < 70) return random.Uniform(1, 140);
+  if (kind < 97 || Subset()) return random.Uniform(141, 2200);
+  return random.Uniform(2201, 20000);
 }
 
 // Rank 1 to 4 with up to 40 rows.
