@@ -139,6 +139,7 @@ std::string Shape::Name() const {
   name << width;
   if (x_stride != 0) name << "of" << x_stride;
   if (nontemporal == Nontemporal::kAlways) name << "nt";
+  if (pages_apart) name << "pages";
   return name.str();
 }
 
@@ -182,9 +183,10 @@ Problem::Problem(const Case& c)
   for (const Content& content : contents_) {
     largest = std::max(largest, content.bytes);
   }
-  // Nine lines apart, or rows of all buffers would share their low address
-  // bits. It is also the room for a vector past the end.
-  stride_ = RoundUp(largest, 64) + 9 * 64;
+  // Nine lines apart, or rows of all buffers would share their low
+  // address bits. It is also the room for a vector past the end.
+  stride_ = c.shape.pages_apart ? RoundUp(largest + 64, 4096)
+                                : RoundUp(largest, 64) + 9 * 64;
   set_stride_ = (traits_.has_scratch ? kScratch + 1 : kOut + 1) * stride_;
   while (c.cold && sets_ * c.SetBytes() < RotationBytes()) sets_ *= 2;
   memory_ = Memory(sets_ * set_stride_);

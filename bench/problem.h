@@ -41,6 +41,9 @@ struct Shape {
   int64_t heads = 1;
   int64_t x_stride = 0;
   Nontemporal nontemporal = Nontemporal::kAuto;
+  // The tensors lie whole pages apart, as large ones from most allocators do;
+  // otherwise some lines more.
+  bool pages_apart = false;
 
   int64_t XStride() const { return x_stride != 0 ? x_stride : width; }
   std::string Name() const;

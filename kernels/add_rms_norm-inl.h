@@ -92,12 +92,15 @@ class SumAndNormKernel {
   HWY_INLINE Pair Gain(const RowData& row, size_t i) const {
     return weight_.Load(row, i);
   }
-  template <bool kFar>
-  HWY_INLINE void Output(const RowData& row, size_t i, VF rstd,
+  HWY_INLINE Pair Output(const RowData& row, size_t i, VF rstd,
                          Pair gain) const {
     const Pair u = input_.template LoadAgain<kSum>(row, i);
     const Pair v = middle_.Round(Mul(u, rstd));
-    out_.template Store<kFar>(weight_.Apply(v, gain), row, i);
+    return weight_.Apply(v, gain);
+  }
+  template <bool kFar>
+  HWY_INLINE void Store(Pair output, const RowData& row, size_t i) const {
+    out_.template Store<kFar>(output, row, i);
   }
   HWY_INLINE void Fetch(const RowData& ahead, size_t i) const {
     FetchElements<T::kSize, 2 * kLanes>(ahead.data[kResidual], i);

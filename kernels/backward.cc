@@ -97,18 +97,22 @@ class BackwardOutput {
   HWY_INLINE void StoreSums(Pair sums, const RowData& row, size_t i) const {
     if (has_sums_) F32().Store(sums, reinterpret_cast<char*>(row.sums), i);
   }
-  template <bool kFar>
-  HWY_INLINE void Output(const RowData& row, size_t i,
+  // dx, where it is wanted.
+  HWY_INLINE Pair Output(const RowData& row, size_t i,
                          const RowFactors& factors, Pair gain,
                          Pair* sums) const {
     const Pair dy = dy_.Load(row.data[kDy], i);
     const Pair xh = Mul(x_.Load(row.data[kX], i), factors.r);
     sums->a = hn::MulAdd(dy.a, xh.a, sums->a);
     sums->b = hn::MulAdd(dy.b, xh.b, sums->b);
-    if (!has_out_) return;
-    Pair dx = Mul(Sub(Mul(dy, gain), Mul(xh, factors.c)), factors.r);
-    if (has_stream_) dx = Add(stream_.Load(row.data[kResidual], i), dx);
-    out_.template Store<kFar>(dx, row, i);
+    if (!has_out_) return dy;
+    const Pair dx = Mul(Sub(Mul(dy, gain), Mul(xh, factors.c)), factors.r);
+    if (!has_stream_) return dx;
+    return Add(stream_.Load(row.data[kResidual], i), dx);
+  }
+  template <bool kFar>
+  HWY_INLINE void Store(Pair dx, const RowData& row, size_t i) const {
+    if (has_out_) out_.template Store<kFar>(dx, row, i);
   }
   // What the sum of the projection does not fetch.
   HWY_INLINE void Fetch(const RowData& row, size_t i) const {
@@ -135,7 +139,8 @@ HWY_INLINE void OutputPairs(const RowData& row, size_t count,
                             const RowFactors& factors, const Kernel& output) {
   for (size_t i = 0; i < count; i += 2 * kLanes) {
     Pair sums = output.LoadSums(row, i);
-    output.template Output<false>(row, i, factors, output.Gain(row, i), &sums);
+    const Pair dx = output.Output(row, i, factors, output.Gain(row, i), &sums);
+    output.template Store<false>(dx, row, i);
     output.StoreSums(sums, row, i);
   }
 }
@@ -182,10 +187,15 @@ HWY_NOINLINE void BackwardGroup(const Plan& plan, const Rows& rows,
   for (size_t i = 0; i < whole; i += 2 * kLanes) {
     const Pair gain = output.Gain(group.row[0], i);
     Pair sums = output.LoadSums(group.row[0], i);
+    Pair dx[kGroup];
+    FUSEDNORM_UNROLL
+    for (int g = 0; g < kGroup; ++g) {  // As OutputGroup of norms.
+      dx[g] = output.Output(group.row[g], i, factors[g], gain, &sums);
+      if (kFar) output.Fetch(group.fetched[g], i);
+    }
     FUSEDNORM_UNROLL
     for (int g = 0; g < kGroup; ++g) {
-      output.template Output<kFar>(group.row[g], i, factors[g], gain, &sums);
-      if (kFar) output.Fetch(group.fetched[g], i);
+      output.template Store<kFar>(dx[g], group.row[g], i);
     }
     output.StoreSums(sums, group.row[0], i);
   }

@@ -11,7 +11,8 @@
 //   Prepare(rows, index)  for each row before its sum; false: exceptional
 //   Input, input()   of the sum of squares
 //   Gain(row, i)     the factor, shared by the rows of a group
-//   Output<kFar>(row, i, rstd, gain)  computes and stores the Pair at i
+//   Output(row, i, rstd, gain)   the Pair of `out` at i
+//   Store<kFar>(output, row, i)  stores it
 //   kSumFetchesX     x of rows further on is fetched in the statistic pass
 //   Fetch(row, i)    what is fetched in the output pass
 #if defined(FUSEDNORM_KERNELS_NORM_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -101,6 +102,13 @@ class OutStore {
   bool stream_;
 };
 
+template <class Kernel>
+HWY_INLINE void OutputPair(const RowData& row, size_t i, VF rstd,
+                           const Kernel& kernel) {
+  const Pair output = kernel.Output(row, i, rstd, kernel.Gain(row, i));
+  kernel.template Store<false>(output, row, i);
+}
+
 // The output of what is less than a step, at the end of a row. A function of
 // its own: it is no part of a hot loop, but would be a third of the code.
 template <class Kernel>
@@ -110,7 +118,7 @@ HWY_NOINLINE void OutputTail(const Plan& plan, const Rows& rows, int64_t index,
   const Tail tail(plan, rows, index, width - width % kStep);
   const VF r = hn::Set(DF(), rstd);
   for (size_t i = 0; i < kStep; i += 2 * kLanes) {
-    kernel.template Output<false>(tail.row(), i, r, kernel.Gain(tail.row(), i));
+    OutputPair(tail.row(), i, r, kernel);
   }
   tail.CopyBack(kOut);
   tail.CopyBack(kResidualOut);
@@ -127,8 +135,7 @@ HWY_INLINE void OutputRow(const Plan& plan, const Rows& rows, int64_t index,
   for (; i + kStep <= width; i += kStep) {
     FUSEDNORM_UNROLL
     for (size_t p = 0; p < kPairs; ++p) {
-      const size_t at = i + p * 2 * kLanes;
-      kernel.template Output<false>(row, at, r, kernel.Gain(row, at));
+      OutputPair(row, i + p * 2 * kLanes, r, kernel);
     }
   }
   if (HWY_UNLIKELY(i < width)) {
@@ -209,10 +216,18 @@ HWY_INLINE void OutputGroup(const Plan& plan, const Rows& rows, int64_t index,
   const size_t whole = width - width % kStep;
   for (size_t i = 0; i < whole; i += 2 * kLanes) {
     const Pair gain = kernel.Gain(group.row[0], i);
+    // Loads of all rows first. Rows and buffers are often whole pages apart,
+    // and a load waits for earlier stores whose address ends in the same 12
+    // bits.
+    Pair output[kGroup];
     FUSEDNORM_UNROLL
     for (int g = 0; g < kGroup; ++g) {
-      kernel.template Output<kFar>(group.row[g], i, r[g], gain);
+      output[g] = kernel.Output(group.row[g], i, r[g], gain);
       if (kFar) kernel.Fetch(group.fetched[g], i);
+    }
+    FUSEDNORM_UNROLL
+    for (int g = 0; g < kGroup; ++g) {
+      kernel.template Store<kFar>(output[g], group.row[g], i);
     }
   }
   if (HWY_UNLIKELY(whole < width)) {
@@ -236,9 +251,11 @@ HWY_INLINE int64_t NormaliseGroups(const Plan& plan, const Rows& rows,
   constexpr bool kStores = Kernel::Input::kStored != kOperands;
   const int64_t end = rows.count - rows.count % kGroup;
   const float width = static_cast<float>(plan.width);
-  const int64_t group_bytes = kGroup * plan.width * Kernel::Codec::kSize;
-  const int64_t ahead =
-      kGroup * std::max<int64_t>(2, kFetchBytes / group_bytes);
+  int64_t ahead = 0;
+  if constexpr (kFar) {
+    const int64_t group_bytes = kGroup * plan.width * Kernel::Codec::kSize;
+    ahead = kGroup * std::max<int64_t>(2, kFetchBytes / group_bytes);
+  }
   unsigned summed;
   V4 sums = SumGroup<kFar>(plan, rows, 0, ahead - kGroup, kernel, &summed);
   for (int64_t index = 0; index < end; index += kGroup) {

@@ -44,12 +44,14 @@ class RmsNormKernel {
   HWY_INLINE Pair Gain(const RowData& row, size_t i) const {
     return weight_.Load(row, i);
   }
-  template <bool kFar>
-  HWY_INLINE void Output(const RowData& row, size_t i, VF rstd,
+  HWY_INLINE Pair Output(const RowData& row, size_t i, VF rstd,
                          Pair gain) const {
     const Pair v = middle_.Round(Mul(input_.Load(row, i), rstd));
-    const Pair y = added_(weight_.Apply(v, gain), row, i);
-    out_.template Store<kFar>(y, row, i);
+    return added_(weight_.Apply(v, gain), row, i);
+  }
+  template <bool kFar>
+  HWY_INLINE void Store(Pair output, const RowData& row, size_t i) const {
+    out_.template Store<kFar>(output, row, i);
   }
   HWY_INLINE void Fetch(const RowData& ahead, size_t i) const {
     FetchElements<T::kSize, 2 * kLanes>(ahead.data[kX], i);
