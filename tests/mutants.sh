@@ -2,8 +2,10 @@
 # Shows that the tests catch the well-known wrong variants of the formulas: each
 # mutant changes one place of a copy of the source, and a test must turn red.
 #
-#   bash tests/mutants.sh [--list] [NAME...]
+#   bash tests/mutants.sh [--list | --check] [NAME...]
 #
+# --list names the mutants; --check makes each of them, without running it: none
+# may be left behind by a change of the source.
 # NAME is a mutant, or the beginning of names ("reference", "vector"). Without
 # one: all of them, half an hour on two cores. Exit status 1 if one survives.
 # What the machine needs is what tests/run.sh sets up.
@@ -169,9 +171,12 @@ mutant vector-middle-rounding-always $norm \
   'Operation<T, T>>(plan)'
 mutant vector-middle-rounding-after-the-weight $rms_norm \
   'const Pair v = middle_.Round(Mul(input_.Load(row, i), rstd));
-    const Pair y = added_(weight_.Apply(v, gain), row, i);' \
+    return added_(weight_.Apply(v, gain), row, i);' \
   'const Pair v = weight_.Apply(Mul(input_.Load(row, i), rstd), gain);
-    const Pair y = added_(middle_.Round(v), row, i);'
+    return added_(middle_.Round(v), row, i);'
+mutant vector-output-of-the-first-row $norm \
+  'Store<kFar>(output[g], group.row[g], i);' \
+  'Store<kFar>(output[0], group.row[g], i);'
 mutant vector-middle-rounding-in-outs-dtype $norm \
   'return plan.rounding == Rounding::kBeforeWeight ? plan.dtype[vector]' \
   'return plan.rounding == Rounding::kBeforeWeight ? plan.dtype[kOut]'
@@ -268,11 +273,15 @@ mutant backward-vector-projection-missing $backward \
   'Pair dx = Mul(Sub(Mul(dy, gain), Mul(xh, factors.c)), factors.r);' \
   'Pair dx = Mul(Mul(dy, gain), factors.r);'
 mutant backward-vector-residual-before-the-derivative $backward \
-  'Pair dx = Mul(Sub(Mul(dy, gain), Mul(xh, factors.c)), factors.r);
-    if (has_stream_) dx = Add(stream_.Load(row.data[kResidual], i), dx);' \
-  'Pair dx = Sub(Mul(dy, gain), Mul(xh, factors.c));
-    if (has_stream_) dx = Add(stream_.Load(row.data[kResidual], i), dx);
-    dx = Mul(dx, factors.r);'
+  'const Pair dx = Mul(Sub(Mul(dy, gain), Mul(xh, factors.c)), factors.r);
+    if (!has_stream_) return dx;
+    return Add(stream_.Load(row.data[kResidual], i), dx);' \
+  'const Pair dx = Sub(Mul(dy, gain), Mul(xh, factors.c));
+    if (!has_stream_) return Mul(dx, factors.r);
+    return Mul(Add(stream_.Load(row.data[kResidual], i), dx), factors.r);'
+mutant backward-vector-output-of-the-first-row $backward \
+  'Store<kFar>(dx[g], group.row[g], i);' \
+  'Store<kFar>(dx[0], group.row[g], i);'
 mutant backward-vector-factors-of-the-first-row $backward \
   'factors[g] = factors_in[g];' \
   'factors[g] = factors_in[0];'
@@ -321,9 +330,10 @@ first_red() {  # The first test that fails; status 1 if none does.
   return 1
 }
 
-wanted=()
+wanted=() check=false
 for argument in "$@"; do
   case $argument in
+    --check) check=true ;;
     --list)
       printf '%s\n' "${names[@]}"
       exit
@@ -344,6 +354,20 @@ cp -r CMakeLists.txt cmake include kernels tests "$copy/source"
 sed -i 's/HWY_AVX3 | //' "$copy/source/kernels/highway.h"
 cp -r "$copy/source" "$copy/mutant"
 cd "$copy/mutant"
+
+restore() {  # The file of mutant $1.
+  cp "../source/${files[$1]}" "${files[$1]}"
+}
+
+if $check; then
+  for i in "${!names[@]}"; do
+    apply "$i"
+    restore "$i"
+  done
+  echo "${#names[@]} mutants can be made"
+  exit
+fi
+
 # Unoptimised: what takes time here is compiling.
 cmake -S . -B build -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O0 \
   -DFUSEDNORM_BENCHMARKS=OFF -DFUSEDNORM_BUILD_SHARED=OFF >build.log 2>&1 &&
@@ -364,7 +388,7 @@ for i in "${!names[@]}"; do
     survivors=$((survivors + 1))
   fi
   printf '%-48s %s\n' "${names[$i]}" "$red"
-  cp "../source/${files[$i]}" "${files[$i]}"
+  restore "$i"
   count=$((count + 1))
 done
 echo "$count mutants, $survivors survive"
