@@ -75,6 +75,7 @@ class SumAndNormKernel {
   using Codec = T;
   static constexpr bool kRstdIsGiven = false;
   static constexpr bool kGroups = GroupsPay<T>();
+  static constexpr int kTogether = kGroup;
   static constexpr bool kPrepares = Source::kPrepares;
   static constexpr bool kSumFetchesX = true;
   using Input = SumInput<kSum == Sum::kRounded, T, Source>;

@@ -170,8 +170,8 @@ HWY_NOINLINE void BackwardRow(const Plan& plan, const Rows& rows, int64_t index,
   }
 }
 
-// Each gain and each sum is loaded once for a group. Far from the cache the
-// next group is fetched meanwhile.
+// Each gain and each sum is loaded once for several rows. Far from the cache
+// the next group is fetched meanwhile.
 template <bool kFar, class Kernel>
 HWY_NOINLINE void BackwardGroup(const Plan& plan, const Rows& rows,
                                 int64_t index,
@@ -184,20 +184,25 @@ HWY_NOINLINE void BackwardGroup(const Plan& plan, const Rows& rows,
   for (int g = 0; g < kGroup; ++g) factors[g] = factors_in[g];
   const size_t width = static_cast<size_t>(plan.width);
   const size_t whole = width - width % kStep;
-  for (size_t i = 0; i < whole; i += 2 * kLanes) {
-    const Pair gain = output.Gain(group.row[0], i);
-    Pair sums = output.LoadSums(group.row[0], i);
-    Pair dx[kGroup];
-    FUSEDNORM_UNROLL
-    for (int g = 0; g < kGroup; ++g) {  // As OutputGroup of norms.
-      dx[g] = output.Output(group.row[g], i, factors[g], gain, &sums);
-      if (kFar) output.Fetch(group.fetched[g], i);
+  constexpr int kTogether = kTogetherOfSeveral;
+  FUSEDNORM_UNROLL
+  for (int first = 0; first < kGroup; first += kTogether) {
+    for (size_t i = 0; i < whole; i += 2 * kLanes) {
+      const Pair gain = output.Gain(group.row[0], i);
+      Pair sums = output.LoadSums(group.row[0], i);
+      Pair dx[kTogether];
+      FUSEDNORM_UNROLL
+      for (int t = 0; t < kTogether; ++t) {  // As OutputGroup of norms.
+        const int g = first + t;
+        dx[t] = output.Output(group.row[g], i, factors[g], gain, &sums);
+        if (kFar) output.Fetch(group.fetched[g], i);
+      }
+      FUSEDNORM_UNROLL
+      for (int t = 0; t < kTogether; ++t) {
+        output.template Store<kFar>(dx[t], group.row[first + t], i);
+      }
+      output.StoreSums(sums, group.row[0], i);
     }
-    FUSEDNORM_UNROLL
-    for (int g = 0; g < kGroup; ++g) {
-      output.template Store<kFar>(dx[g], group.row[g], i);
-    }
-    output.StoreSums(sums, group.row[0], i);
   }
   if (HWY_LIKELY(whole == width)) return;
   for (int g = 0; g < kGroup; ++g) {

@@ -11,6 +11,7 @@
 //   Prepare(rows, index)  for each row before its sum; false: exceptional
 //   Input, input()   of the sum of squares
 //   Gain(row, i)     the factor, shared by the rows of a group
+//   kTogether        rows of a group whose outputs are made together
 //   Output(row, i, rstd, gain)   the Pair of `out` at i
 //   Store<kFar>(output, row, i)  stores it
 //   kSumFetchesX     x of rows further on is fetched in the statistic pass
@@ -202,6 +203,11 @@ HWY_INLINE V4 SumGroup(const Plan& plan, const Rows& rows, int64_t index,
   }
 }
 
+// kTogether where an output takes several rows of input: the lines of four of
+// each, whole pages apart, are more than a set of the first cache holds.
+// Vectors of a whole line need it but once.
+constexpr int kTogetherOfSeveral = kLanes < 16 ? kGroup / 2 : kGroup;
+
 // The outputs of the group at `index`. Far from the cache the rows `ahead` of
 // them are fetched meanwhile.
 template <bool kFar, class Kernel>
@@ -214,20 +220,25 @@ HWY_INLINE void OutputGroup(const Plan& plan, const Rows& rows, int64_t index,
   FUSEDNORM_UNROLL
   for (int g = 0; g < kGroup; ++g) r[g] = hn::Set(DF(), rstd[g]);
   const size_t whole = width - width % kStep;
-  for (size_t i = 0; i < whole; i += 2 * kLanes) {
-    const Pair gain = kernel.Gain(group.row[0], i);
-    // Loads of all rows first. Rows and buffers are often whole pages apart,
-    // and a load waits for earlier stores whose address ends in the same 12
-    // bits.
-    Pair output[kGroup];
-    FUSEDNORM_UNROLL
-    for (int g = 0; g < kGroup; ++g) {
-      output[g] = kernel.Output(group.row[g], i, r[g], gain);
-      if (kFar) kernel.Fetch(group.fetched[g], i);
-    }
-    FUSEDNORM_UNROLL
-    for (int g = 0; g < kGroup; ++g) {
-      kernel.template Store<kFar>(output[g], group.row[g], i);
+  constexpr int kTogether = Kernel::kTogether;
+  FUSEDNORM_UNROLL
+  for (int first = 0; first < kGroup; first += kTogether) {
+    for (size_t i = 0; i < whole; i += 2 * kLanes) {
+      const Pair gain = kernel.Gain(group.row[0], i);
+      // Loads of all rows first. Rows and buffers are often whole pages apart,
+      // and a load waits for earlier stores whose address ends in the same 12
+      // bits.
+      Pair output[kTogether];
+      FUSEDNORM_UNROLL
+      for (int t = 0; t < kTogether; ++t) {
+        const int g = first + t;
+        output[t] = kernel.Output(group.row[g], i, r[g], gain);
+        if (kFar) kernel.Fetch(group.fetched[g], i);
+      }
+      FUSEDNORM_UNROLL
+      for (int t = 0; t < kTogether; ++t) {
+        kernel.template Store<kFar>(output[t], group.row[first + t], i);
+      }
     }
   }
   if (HWY_UNLIKELY(whole < width)) {

@@ -15,6 +15,8 @@ namespace HWY_NAMESPACE {
 
 template <class T>
 struct NothingAdded {
+  static constexpr int kTogether = kGroup;
+
   explicit NothingAdded(const Plan&) {}
   HWY_INLINE Pair operator()(Pair y, const RowData&, size_t) const { return y; }
   HWY_INLINE void Fetch(const RowData&, size_t) const {}
@@ -28,6 +30,7 @@ class RmsNormKernel {
   static constexpr bool kRstdIsGiven = kRstdIsGiven_;
   using Codec = T;
   static constexpr bool kGroups = GroupsPay<T>();
+  static constexpr int kTogether = Added::kTogether;
   static constexpr bool kPrepares = false;
   static constexpr bool kSumFetchesX = false;
   using Input = SquareInput<T>;

@@ -20,6 +20,8 @@ namespace HWY_NAMESPACE {
 template <class T>
 class ResidualAdded {
  public:
+  static constexpr int kTogether = kTogetherOfSeveral;
+
   explicit ResidualAdded(const Plan& plan)
       : branch_(plan.sum == Sum::kRounded ? plan.dtype[kX] : DType::kF32),
         stream_(plan.dtype[kResidual]),

@@ -175,8 +175,8 @@ mutant vector-middle-rounding-after-the-weight $rms_norm \
   'const Pair v = weight_.Apply(Mul(input_.Load(row, i), rstd), gain);
     return added_(middle_.Round(v), row, i);'
 mutant vector-output-of-the-first-row $norm \
-  'Store<kFar>(output[g], group.row[g], i);' \
-  'Store<kFar>(output[0], group.row[g], i);'
+  'Store<kFar>(output[t], group.row[first + t], i);' \
+  'Store<kFar>(output[0], group.row[first + t], i);'
 mutant vector-middle-rounding-in-outs-dtype $norm \
   'return plan.rounding == Rounding::kBeforeWeight ? plan.dtype[vector]' \
   'return plan.rounding == Rounding::kBeforeWeight ? plan.dtype[kOut]'
@@ -280,8 +280,8 @@ mutant backward-vector-residual-before-the-derivative $backward \
     if (!has_stream_) return Mul(dx, factors.r);
     return Mul(Add(stream_.Load(row.data[kResidual], i), dx), factors.r);'
 mutant backward-vector-output-of-the-first-row $backward \
-  'Store<kFar>(dx[g], group.row[g], i);' \
-  'Store<kFar>(dx[0], group.row[g], i);'
+  'Store<kFar>(dx[t], group.row[first + t], i);' \
+  'Store<kFar>(dx[0], group.row[first + t], i);'
 mutant backward-vector-factors-of-the-first-row $backward \
   'factors[g] = factors_in[g];' \
   'factors[g] = factors_in[0];'
