@@ -43,16 +43,21 @@ struct NoWeight {
   HWY_INLINE Pair Apply(Pair v, Pair) const { return v; }
 };
 
-// g = weight_offset + weight. An offset of 0 is added as -0, which leaves every
-// weight as it is, a weight of -0 included.
+// g = weight_offset + weight. An offset of 0 is not added: it would make a weight
+// of -0 another, and the addition is a tenth of a bf16 row.
 template <class Codec, Operand kOperand = kWeight>
 class Gain {
  public:
   Gain(Codec codec, float offset)
-      : codec_(codec), offset_(hn::Set(DF(), offset == 0 ? -0.0f : offset)) {}
+      : codec_(codec),
+        has_offset_(offset != 0),
+        offset_(hn::Set(DF(), offset)) {}
 
   HWY_INLINE Pair Load(const RowData& row, size_t i) const {
-    const Pair gain = Add(codec_.Load(row.data[kOperand], i), offset_);
+    const Pair weight = codec_.Load(row.data[kOperand], i);
+    const Pair gain = Choose(
+        has_offset_, [&]() FUSEDNORM_LAMBDA { return Add(weight, offset_); },
+        [&]() FUSEDNORM_LAMBDA { return weight; });
     // Only f32 weights can hold the NaN payloads that harm a bf16 output.
     return std::is_same<Codec, F32EvenOdd>::value ? CanonicalNaN(gain) : gain;
   }
@@ -60,6 +65,7 @@ class Gain {
 
  private:
   Codec codec_;
+  bool has_offset_;
   VF offset_;
 };
 
