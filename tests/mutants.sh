@@ -158,11 +158,11 @@ mutant vector-tail-not-zeroed $simd \
   'std::memset(buffer_[k], 0, sizeof(buffer_[k]));' \
   'std::memset(buffer_[k], 0x3F, sizeof(buffer_[k]));'
 mutant vector-offset-ignored $norm \
-  'offset == 0 ? -0.0f : offset' \
-  'offset == 0 ? -0.0f : -0.0f'
+  'has_offset_(offset != 0),' \
+  'has_offset_(false),'
 mutant vector-offset-of-zero-added $norm \
-  'offset == 0 ? -0.0f : offset' \
-  'offset == 0 ? 0.0f : offset'
+  'has_offset_(offset != 0),' \
+  'has_offset_(true),'
 mutant vector-middle-rounding-ignored $norm \
   'Operation<T, T>>(plan)' \
   'Operation<T, F32>>(plan)'
