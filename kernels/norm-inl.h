@@ -43,8 +43,8 @@ struct NoWeight {
   HWY_INLINE Pair Apply(Pair v, Pair) const { return v; }
 };
 
-// g = weight_offset + weight. An offset of 0 is not added: it would make a weight
-// of -0 another, and the addition is a tenth of a bf16 row.
+// g = weight_offset + weight. An offset of 0 is not added: it would make a
+// weight of -0 another, and the addition is a tenth of a bf16 row.
 template <class Codec, Operand kOperand = kWeight>
 class Gain {
  public:
@@ -256,8 +256,10 @@ HWY_INLINE void OutputGroup(const Plan& plan, const Rows& rows, int64_t index,
 }
 
 // How far ahead rows are fetched: past the next group, whose statistic is made
-// first, and further where rows are short.
-constexpr int64_t kFetchBytes = 8 * 1024;
+// first, and further where rows are short. By elements, which take as long in
+// 16 bits as in 32: half as many cost f32 heads in DRAM 1.1 to 1.25 times,
+// twice as many bf16 ones 1.07.
+constexpr int64_t kFetchElements = 4096;
 
 // As many whole groups as there are; returns the rows that are done. The
 // statistic of a group is made before the output of the one before, whose work
@@ -268,11 +270,8 @@ HWY_INLINE int64_t NormaliseGroups(const Plan& plan, const Rows& rows,
   constexpr bool kStores = Kernel::Input::kStored != kOperands;
   const int64_t end = rows.count - rows.count % kGroup;
   const float width = static_cast<float>(plan.width);
-  int64_t ahead = 0;
-  if constexpr (kFar) {
-    const int64_t group_bytes = kGroup * plan.width * Kernel::Codec::kSize;
-    ahead = kGroup * std::max<int64_t>(2, kFetchBytes / group_bytes);
-  }
+  const int64_t ahead =
+      kGroup * std::max<int64_t>(2, kFetchElements / (kGroup * plan.width));
   unsigned summed;
   V4 sums = SumGroup<kFar>(plan, rows, 0, ahead - kGroup, kernel, &summed);
   for (int64_t index = 0; index < end; index += kGroup) {
