@@ -175,8 +175,8 @@ mutant vector-middle-rounding-after-the-weight $rms_norm \
   'const Pair v = weight_.Apply(Mul(input_.Load(row, i), rstd), gain);
     return added_(middle_.Round(v), row, i);'
 mutant vector-output-of-the-first-row $norm \
-  'Store<kFar>(output[t], group.row[first + t], i);' \
-  'Store<kFar>(output[0], group.row[first + t], i);'
+  'Store<kFar>(output[t], group.row[g], i);' \
+  'Store<kFar>(output[0], group.row[g], i);'
 mutant vector-middle-rounding-in-outs-dtype $norm \
   'return plan.rounding == Rounding::kBeforeWeight ? plan.dtype[vector]' \
   'return plan.rounding == Rounding::kBeforeWeight ? plan.dtype[kOut]'
