@@ -183,8 +183,9 @@ Problem::Problem(const Case& c)
   for (const Content& content : contents_) {
     largest = std::max(largest, content.bytes);
   }
-  // Nine lines apart, or rows of all buffers would share their low
-  // address bits. It is also the room for a vector past the end.
+  // Nine lines apart unless the shape asks for whole pages: rows of all buffers
+  // share their low address bits then. Either leaves room for a vector past the
+  // end.
   stride_ = c.shape.pages_apart ? RoundUp(largest + 64, 4096)
                                 : RoundUp(largest, 64) + 9 * 64;
   set_stride_ = (traits_.has_scratch ? kScratch + 1 : kOut + 1) * stride_;

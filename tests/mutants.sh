@@ -361,10 +361,11 @@ restore() {  # The file of mutant $1.
 
 if $check; then
   for i in "${!names[@]}"; do
+    chosen "${names[$i]}" || continue
     apply "$i"
     restore "$i"
   done
-  echo "${#names[@]} mutants can be made"
+  echo "the mutants can be made"
   exit
 fi
 
