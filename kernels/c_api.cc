@@ -49,31 +49,35 @@ Argument Pass(Operand operand, const View& view) {
 // What the caller's struct lacks, because it was compiled against an older
 // header, keeps its default.
 Status ReadOptions(const fusednorm_options* given, Options* options) {
-  fusednorm_options all;
-  fusednorm_options_init(&all);
-  if (given != nullptr) {
-    size_t size = given->struct_size;
-    if (size < offsetof(fusednorm_options, eps) || size > sizeof(all)) {
-      return Error(StatusCode::kInvalidArgument,
-                   "options.struct_size is %zu; fusednorm_options_init sets it",
-                   size);
+  fusednorm_options completed;
+  const fusednorm_options* all = given;
+  if (given == nullptr || given->struct_size != sizeof(completed)) {
+    fusednorm_options_init(&completed);
+    all = &completed;
+    if (given != nullptr) {
+      size_t size = given->struct_size;
+      if (size < offsetof(fusednorm_options, eps) || size > sizeof(completed)) {
+        return Error(
+            StatusCode::kInvalidArgument,
+            "options.struct_size is %zu; fusednorm_options_init sets it", size);
+      }
+      // Whole fields: of 4 bytes up to the first pointer, then of 8.
+      size -= size % (size < offsetof(fusednorm_options, rstd) ? 4 : 8);
+      std::memcpy(&completed, given, size);
     }
-    // Whole fields: of 4 bytes up to the first pointer, then of 8.
-    size -= size % (size < offsetof(fusednorm_options, rstd) ? 4 : 8);
-    std::memcpy(&all, given, size);
   }
-  options->eps = all.eps;
-  options->weight_offset = all.weight_offset;
-  options->residual_scale = all.residual_scale;
-  options->rounding = static_cast<fusednorm::Rounding>(all.rounding);
-  options->sum = static_cast<fusednorm::Sum>(all.sum);
-  options->nontemporal = static_cast<fusednorm::Nontemporal>(all.nontemporal);
-  options->accumulate = all.accumulate != 0;
-  options->num_threads = all.num_threads;
-  options->rstd = all.rstd;
-  options->scale = all.scale;
-  options->parallel_for = all.parallel_for;
-  options->parallel_context = all.parallel_context;
+  options->eps = all->eps;
+  options->weight_offset = all->weight_offset;
+  options->residual_scale = all->residual_scale;
+  options->rounding = static_cast<fusednorm::Rounding>(all->rounding);
+  options->sum = static_cast<fusednorm::Sum>(all->sum);
+  options->nontemporal = static_cast<fusednorm::Nontemporal>(all->nontemporal);
+  options->accumulate = all->accumulate != 0;
+  options->num_threads = all->num_threads;
+  options->rstd = all->rstd;
+  options->scale = all->scale;
+  options->parallel_for = all->parallel_for;
+  options->parallel_context = all->parallel_context;
   return {};
 }
 

@@ -68,9 +68,10 @@ Status CheckView(const char* name, const ConstTensor& t) {
 // f64 mixes with nothing, but dweight may be f64, as values per row are.
 Status CheckDType(const Slot& slot, const ConstTensor& t, const ConstTensor& x,
                   const char* x_name) {
-  const bool offered = t.dtype == DType::kF32 || t.dtype == DType::kBF16 ||
-                       t.dtype == DType::kF16 || t.dtype == DType::kF64;
-  if (!offered) {
+  static_assert(DType::kF32 < DType::kF64 && DType::kBF16 < DType::kF64 &&
+                    DType::kF16 < DType::kF64 && DType::kF64 < DType::kI8,
+                "the dtypes that are offered come first");
+  if (t.dtype > DType::kF64) {
     return Error(kUnsupported, "%s.dtype is %s, not offered here", slot.name,
                  Name(t.dtype));
   }
@@ -190,6 +191,13 @@ Status CheckOverlaps(const Call& call, const ByteView (&views)[kOperands]) {
   return {};
 }
 
+template <class Choice>
+Status CheckChoice(const char* name, Choice choice, Choice last) {
+  if (choice >= Choice{} && choice <= last) return {};
+  return Error(kInvalid, "%s is %d, which is no option", name,
+               static_cast<int>(choice));
+}
+
 Status CheckOptions(const Options& o) {
   if (!std::isfinite(o.eps) || o.eps < 0) {
     return Error(kInvalid, "eps is %g; it must be finite and not negative",
@@ -203,19 +211,12 @@ Status CheckOptions(const Options& o) {
     return Error(kInvalid, "residual_scale is %g; it must be finite",
                  static_cast<double>(o.residual_scale));
   }
-  const struct {
-    const char* name;
-    int32_t value;
-    int32_t last;
-  } choices[] = {{"rounding", static_cast<int32_t>(o.rounding), 1},
-                 {"sum", static_cast<int32_t>(o.sum), 2},
-                 {"nontemporal", static_cast<int32_t>(o.nontemporal), 2}};
-  for (const auto& choice : choices) {
-    if (choice.value < 0 || choice.value > choice.last) {
-      return Error(kInvalid, "%s is %d, which is no option", choice.name,
-                   static_cast<int>(choice.value));
-    }
+  Status status = CheckChoice("rounding", o.rounding, Rounding::kBeforeWeight);
+  if (status.ok()) status = CheckChoice("sum", o.sum, Sum::kExactStatistic);
+  if (status.ok()) {
+    status = CheckChoice("nontemporal", o.nontemporal, Nontemporal::kAlways);
   }
+  if (!status.ok()) return status;
   if (o.num_threads < 0) {
     return Error(kInvalid, "num_threads is %d, negative",
                  static_cast<int>(o.num_threads));
@@ -361,29 +362,22 @@ Status CheckOperation(Op op, const Call& call, const Options& options) {
 // are about nothing else.
 Status AddPerRow(const Call& call, const Options& options,
                  Arguments* arguments) {
-  const Signature& signature = call.signature;
-  const Slot* slot = signature.slots;
-  while (slot != signature.slots + signature.count &&
-         slot->role != Role::kPerRowInput &&
-         slot->role != Role::kPerRowOutput) {
-    ++slot;
-  }
-  const bool none = slot == signature.slots + signature.count;
-  const bool is_option = !none && !slot->required;
+  const Slot& slot = call.signature.slots[call.signature.count - 1];
+  const bool is_option = IsPerRow(slot) && !slot.required;
   if (options.rstd != nullptr && !is_option) {
     return Error(kUnsupported, "rstd is %p: no option of this operation",
                  static_cast<void*>(options.rstd));
   }
-  if (none) return {};
+  if (!IsPerRow(slot)) return {};
   const void* data = is_option ? options.rstd : arguments->per_row;
   if (data == nullptr) return {};
   const ConstTensor& x = *call.tensor[kX];
-  const DType dtype = slot->operand == kSums ? DType::kF64 : DType::kF32;
+  const DType dtype = slot.operand == kSums ? DType::kF64 : DType::kF32;
   if (x.dtype == DType::kF64 && dtype == DType::kF32) {
     return Error(kUnsupported, "rstd is %p: not offered for f64", data);
   }
   arguments->per_row_view = PerRowTensor(x, data, dtype);
-  arguments->tensor[slot->operand] = &*arguments->per_row_view;
+  arguments->tensor[slot.operand] = &*arguments->per_row_view;
   return {};
 }
 
@@ -397,9 +391,7 @@ Status Check(Op op, Arguments* arguments, const Options& options, Plan* plan,
   const ConstTensor* x = call.tensor[kX];
   for (const Slot* slot = call.signature.slots; slot != end; ++slot) {
     const ConstTensor* t = call.tensor[slot->operand];
-    const bool per_row =
-        slot->role == Role::kPerRowInput || slot->role == Role::kPerRowOutput;
-    if (per_row) continue;
+    if (IsPerRow(*slot)) continue;
     if (t == nullptr) {
       if (!slot->required) continue;
       return Error(kInvalid, "%s is null", slot->name);

@@ -9,8 +9,9 @@ namespace fusednorm {
 namespace internal {
 
 // Formats the message into the buffer and returns a Status that points there.
-__attribute__((format(printf, 2, 3))) Status Error(StatusCode code,
-                                                   const char* format, ...);
+__attribute__((cold, format(printf, 2, 3))) Status Error(StatusCode code,
+                                                         const char* format,
+                                                         ...);
 
 const char* LastError();
 

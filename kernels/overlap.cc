@@ -54,12 +54,7 @@ bool OverlapsItself(const ByteView& view) {
   return false;
 }
 
-bool Overlap(const ByteView& a, const ByteView& b) {
-  const auto extent_a = static_cast<uintptr_t>(a.extent);
-  const auto extent_b = static_cast<uintptr_t>(b.extent);
-  if (a.begin + extent_a <= b.begin || b.begin + extent_b <= a.begin) {
-    return false;
-  }
+bool RowsOverlap(const ByteView& a, const ByteView& b) {
   if (!SameAxes(a, b) || OverlapsItself(a) || OverlapsItself(b)) return true;
   return RowsMeet(Sorted(a), Sorted(b), 0,
                   static_cast<int64_t>(b.begin - a.begin));

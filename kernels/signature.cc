@@ -56,8 +56,8 @@ constexpr Slot kRowRstdSlots[] = {X(), Rstd(Role::kPerRowOutput, kRequired)};
 constexpr Slot kRowSumSquaresSlots[] = {
     X(), {kSums, "sum_squares", Role::kPerRowOutput, kRequired, 0}};
 
-constexpr Slot kRmsNormWithRstdSlots[] = {
-    X(), Rstd(Role::kPerRowInput, kRequired), Weight(), Out(Bit(kX))};
+constexpr Slot kRmsNormWithRstdSlots[] = {X(), Weight(), Out(Bit(kX)),
+                                          Rstd(Role::kPerRowInput, kRequired)};
 
 constexpr Slot kDy = {Operand::kDy, "dy", Role::kInput, kRequired, 0};
 constexpr Slot kDWeightSlot = {kDWeight, "dweight", Role::kDWeight, kOptional,

@@ -9,11 +9,11 @@ namespace fusednorm {
 namespace internal {
 
 enum class Role {
-  kInput,   // x's shape.
-  kOutput,  // x's shape.
-  kWeight,  // One row, or x's rank with each leading axis x's or 1.
-  kDWeight,
+  kInput,        // x's shape.
+  kWeight,       // One row, or x's rank with each leading axis x's or 1.
   kPerRowInput,  // Packed, one value for each row of x.
+  kOutput,       // Outputs from here on.
+  kDWeight,
   kPerRowOutput,
 };
 
@@ -25,13 +25,14 @@ struct Slot {
   unsigned aliases;  // Of an output: bits of the inputs that it may lie on.
 };
 
-constexpr bool IsOutput(const Slot& slot) {
-  return slot.role == Role::kOutput || slot.role == Role::kDWeight ||
-         slot.role == Role::kPerRowOutput;
+constexpr bool IsOutput(const Slot& slot) { return slot.role >= Role::kOutput; }
+
+constexpr bool IsPerRow(const Slot& slot) {
+  return slot.role == Role::kPerRowInput || slot.role == Role::kPerRowOutput;
 }
 
 struct Signature {
-  const Slot* slots;  // x first.
+  const Slot* slots;  // x first, values per row last.
   int count;
 };
 
