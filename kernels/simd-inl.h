@@ -562,7 +562,25 @@ HWY_INLINE V4 SumChunk(const Plan& plan, const Rows& rows, int64_t index,
                             };
   const RowData row(rows, index);
   Lanes top;
-  for (size_t block = begin; block < end; block += kBlock) {
+  size_t block = begin;
+  if constexpr (kPairs == 2) {
+    // A block is four chains of fma here, too few to keep a core busy: two
+    // blocks side by side take 0.7 to 0.85 of the time in the first cache.
+    for (; block + 2 * kBlock <= end; block += 2 * kBlock) {
+      Lanes acc[2];
+      for (size_t i = block; i < block + kBlock; i += kStep) {
+        FUSEDNORM_UNROLL
+        for (size_t b = 0; b < 2; ++b) {
+          const size_t k = i + b * kBlock;
+          if (kFetches) FetchElements<Input::kSize, kStep>(fetched, k);
+          add_step(acc[b], row, k);
+        }
+      }
+      top.AddLanes(acc[0]);
+      top.AddLanes(acc[1]);
+    }
+  }
+  for (; block < end; block += kBlock) {
     const size_t block_end = HWY_MIN(block + kBlock, end);
     Lanes acc;
     size_t i = block;
