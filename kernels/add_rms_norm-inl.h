@@ -76,6 +76,7 @@ class SumAndNormKernel {
   static constexpr bool kRstdIsGiven = false;
   static constexpr bool kGroups = GroupsPay<T>();
   static constexpr int kTogether = kGroup;
+  static constexpr int64_t kAlone = kNeverAlone;
   static constexpr bool kPrepares = Source::kPrepares;
   static constexpr bool kSumFetchesX = true;
   using Input = SumInput<kSum == Sum::kRounded, T, Source>;

@@ -16,6 +16,7 @@ namespace HWY_NAMESPACE {
 template <class T>
 struct NothingAdded {
   static constexpr int kTogether = kGroup;
+  static constexpr int64_t kAlone = T::kSize == 4 ? 1024 : kNeverAlone;
 
   explicit NothingAdded(const Plan&) {}
   HWY_INLINE Pair operator()(Pair y, const RowData&, size_t) const { return y; }
@@ -31,6 +32,7 @@ class RmsNormKernel {
   using Codec = T;
   static constexpr bool kGroups = GroupsPay<T>();
   static constexpr int kTogether = Added::kTogether;
+  static constexpr int64_t kAlone = kRstdIsGiven ? kNeverAlone : Added::kAlone;
   static constexpr bool kPrepares = false;
   static constexpr bool kSumFetchesX = false;
   using Input = SquareInput<T>;

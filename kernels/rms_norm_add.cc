@@ -21,6 +21,7 @@ template <class T>
 class ResidualAdded {
  public:
   static constexpr int kTogether = kTogetherOfSeveral;
+  static constexpr int64_t kAlone = kNeverAlone;
 
   explicit ResidualAdded(const Plan& plan)
       : branch_(plan.sum == Sum::kRounded ? plan.dtype[kX] : DType::kF32),
