@@ -34,34 +34,36 @@ const char* Name(DType dtype) {
   return nullptr;
 }
 
-// dtype, rank, shape and strides of one tensor by itself.
-Status CheckView(const char* name, const ConstTensor& t) {
-  if (Name(t.dtype) == nullptr) {
-    return Error(kInvalid, "%s.dtype is %d, which is no dtype", name,
-                 static_cast<int>(t.dtype));
-  }
-  if (t.rank < 1 || t.rank > ConstTensor::kMaxRank) {
-    return Error(kInvalid, "%s.rank is %d; it must be 1 to %d", name,
-                 static_cast<int>(t.rank), ConstTensor::kMaxRank);
-  }
-  for (int axis = 0; axis < t.rank; ++axis) {
-    if (t.shape[axis] < 0) {
+Status CheckRank(const char* name, const ConstTensor& t) {
+  if (t.rank >= 1 && t.rank <= ConstTensor::kMaxRank) return {};
+  return Error(kInvalid, "%s.rank is %d; it must be 1 to %d", name,
+               static_cast<int>(t.rank), ConstTensor::kMaxRank);
+}
+
+// The shape against which the others are held, and its number of rows.
+Status CheckX(const char* name, const ConstTensor& x, int64_t* rows) {
+  const Status status = CheckRank(name, x);
+  if (!status.ok()) return status;
+  const int last = x.rank - 1;
+  for (int axis = 0; axis <= last; ++axis) {
+    if (x.shape[axis] < 0) {
       return Error(kInvalid, "%s.shape[%d] is %" PRId64, name, axis,
-                   t.shape[axis]);
-    }
-    if (t.shape[axis] > 1 && t.strides[axis] < 0) {
-      return Error(kInvalid, "%s.strides[%d] is %" PRId64 ", negative", name,
-                   axis, t.strides[axis]);
+                   x.shape[axis]);
     }
   }
-  const int last = t.rank - 1;
-  if (t.shape[last] == 0) {
+  if (x.shape[last] == 0) {
     return Error(kInvalid, "%s.shape[%d], the width, is 0", name, last);
   }
-  if (t.shape[last] > 1 && t.strides[last] != 1) {
-    return Error(kInvalid, "%s.strides[%d] is %" PRId64 "; the last must be 1",
-                 name, last, t.strides[last]);
+  *rows = 1;
+  bool fits = true;
+  for (int axis = 0; axis < last; ++axis) {
+    if (x.shape[axis] == 0) {
+      *rows = 0;
+      return {};
+    }
+    fits = fits && !__builtin_mul_overflow(*rows, x.shape[axis], rows);
   }
+  if (!fits) return Error(kInvalid, "%s: its number of rows overflows", name);
   return {};
 }
 
@@ -71,7 +73,11 @@ Status CheckDType(const Slot& slot, const ConstTensor& t, const ConstTensor& x,
   static_assert(DType::kF32 < DType::kF64 && DType::kBF16 < DType::kF64 &&
                     DType::kF16 < DType::kF64 && DType::kF64 < DType::kI8,
                 "the dtypes that are offered come first");
-  if (t.dtype > DType::kF64) {
+  if (t.dtype > DType::kF64 || t.dtype < DType{}) {
+    if (Name(t.dtype) == nullptr) {
+      return Error(kInvalid, "%s.dtype is %d, which is no dtype", slot.name,
+                   static_cast<int>(t.dtype));
+    }
     return Error(kUnsupported, "%s.dtype is %s, not offered here", slot.name,
                  Name(t.dtype));
   }
@@ -92,9 +98,13 @@ Status ShapeMismatch(const char* name, int axis, int64_t is, int64_t wanted) {
                axis, is, wanted);
 }
 
-// The same shape as x; a weight is one row, or has 1 where it repeats.
+// The same shape as x; a weight is one row, or has 1 where it repeats. Strides
+// are not negative where they are used, and the last is 1.
 Status CheckShape(const Slot& slot, const ConstTensor& t,
                   const ConstTensor& x) {
+  const Status status = CheckRank(slot.name, t);
+  if (!status.ok()) return status;
+  const int last = t.rank - 1;
   const int64_t width = x.shape[x.rank - 1];
   const bool is_weight =
       slot.role == Role::kWeight || slot.role == Role::kDWeight;
@@ -102,12 +112,20 @@ Status CheckShape(const Slot& slot, const ConstTensor& t,
     return Error(kInvalid, "%s.rank is %d, but x.rank is %d", slot.name,
                  static_cast<int>(t.rank), static_cast<int>(x.rank));
   }
-  if (t.shape[t.rank - 1] != width) {
-    return ShapeMismatch(slot.name, t.rank - 1, t.shape[t.rank - 1], width);
+  if (t.shape[last] != width) {
+    return ShapeMismatch(slot.name, last, t.shape[last], width);
   }
-  for (int axis = 0; axis < t.rank - 1; ++axis) {
+  if (width > 1 && t.strides[last] != 1) {
+    return Error(kInvalid, "%s.strides[%d] is %" PRId64 "; the last must be 1",
+                 slot.name, last, t.strides[last]);
+  }
+  for (int axis = 0; axis < last; ++axis) {
     if (t.shape[axis] != x.shape[axis] && !(is_weight && t.shape[axis] == 1)) {
       return ShapeMismatch(slot.name, axis, t.shape[axis], x.shape[axis]);
+    }
+    if (t.shape[axis] > 1 && t.strides[axis] < 0) {
+      return Error(kInvalid, "%s.strides[%d] is %" PRId64 ", negative",
+                   slot.name, axis, t.strides[axis]);
     }
   }
   return {};
@@ -166,24 +184,20 @@ bool SameView(const ConstTensor& a, const ConstTensor& b) {
   return true;
 }
 
-struct Call {
-  Signature signature;
-  const ConstTensor** tensor;  // Of each operand; null where left out.
-};
-
 // Outputs against everything else.
-Status CheckOverlaps(const Call& call, const ByteView (&views)[kOperands]) {
-  const Slot* end = call.signature.slots + call.signature.count;
-  for (const Slot* output = call.signature.slots; output != end; ++output) {
-    const ConstTensor* t = call.tensor[output->operand];
+Status CheckOverlaps(const Signature& signature, const Arguments& arguments,
+                     const ByteView (&views)[kOperands]) {
+  const Slot* end = signature.slots + signature.count;
+  for (const Slot* output = signature.slots; output != end; ++output) {
+    const ConstTensor* t = arguments.tensor[output->operand];
     if (!IsOutput(*output) || t == nullptr) continue;
     const ByteView& view = views[output->operand];
-    for (const Slot* other = call.signature.slots; other != end; ++other) {
-      const ConstTensor* u = call.tensor[other->operand];
+    for (const Slot* other = signature.slots; other != end; ++other) {
+      const ConstTensor* u = arguments.tensor[other->operand];
       if (other == output || u == nullptr) continue;
       const bool may_alias = (output->aliases >> other->operand & 1u) != 0;
-      if (!Overlap(view, views[other->operand])) continue;
       if (may_alias && SameView(*t, *u)) continue;
+      if (!Overlap(view, views[other->operand])) continue;
       return Error(kInvalid, "%s at %p overlaps %s at %p", output->name,
                    t->data, other->name, u->data);
     }
@@ -250,23 +264,17 @@ int64_t ByteStride(const ConstTensor& t, const ConstTensor& x, int axis) {
 
 // Leading axes, innermost first while they are gathered: those of size 1
 // dropped, those that continue each other in every operand merged.
-void FillGeometry(const Call& call, const Plan& plan, Geometry* g) {
-  const ConstTensor& x = *call.tensor[kX];
-  g->rows = 1;
+void FillAxes(const Arguments& arguments, const Plan& plan, Geometry* g) {
+  const ConstTensor& x = *arguments.tensor[kX];
   g->axes = 0;
-  for (int n = 0; n < plan.count; ++n) {
-    const Operand k = plan.operands[n];
-    g->data[k] = static_cast<char*>(const_cast<void*>(call.tensor[k]->data));
-  }
   for (int axis = x.rank - 2; axis >= 0; --axis) {
     const int64_t count = x.shape[axis];
-    g->rows *= count;
     if (count == 1) continue;
     bool continues = g->axes > 0;
     int64_t stride[kOperands];
     for (int n = 0; n < plan.count; ++n) {
       const Operand k = plan.operands[n];
-      stride[k] = ByteStride(*call.tensor[k], x, axis);
+      stride[k] = ByteStride(*arguments.tensor[k], x, axis);
       continues =
           continues && stride[k] == g->axis[0].stride[k] * g->axis[0].count;
     }
@@ -283,64 +291,35 @@ void FillGeometry(const Call& call, const Plan& plan, Geometry* g) {
   }
 }
 
-// The product of the leading axes, 0 as soon as one is 0.
-Status CountRows(const ConstTensor& x, int64_t* rows) {
-  *rows = 1;
-  for (int axis = 0; axis < x.rank - 1; ++axis) {
-    if (x.shape[axis] == 0) {
-      *rows = 0;
-      return {};
-    }
-  }
-  for (int axis = 0; axis < x.rank - 1; ++axis) {
-    if (__builtin_mul_overflow(*rows, x.shape[axis], rows)) {
-      return Error(kInvalid, "x: its number of rows overflows");
-    }
-  }
-  return {};
-}
-
-void FillPlan(Op op, const Call& call, const Options& o, Plan* plan) {
-  const ConstTensor& x = *call.tensor[kX];
+// All of a plan but its operands.
+void FillPlan(Op op, const ConstTensor& x, const Options& o, Plan* plan) {
   plan->op = op;
-  plan->count = 0;
-  FillOperands(false, plan->has);
-  FillOperands(x.dtype, plan->dtype);
-  for (int n = 0; n < call.signature.count; ++n) {
-    const Operand k = call.signature.slots[n].operand;
-    if (call.tensor[k] == nullptr) continue;
-    plan->has[k] = true;
-    plan->dtype[k] = call.tensor[k]->dtype;
-    plan->operands[plan->count++] = k;
-  }
-  if (plan->has[kResidual]) {
-    plan->dtype[kResidualOut] = plan->dtype[kResidual];
-  }
   plan->width = x.shape[x.rank - 1];
   plan->eps = o.eps;
   plan->weight_offset = o.weight_offset;
   plan->residual_scale = o.residual_scale;
   plan->rounding = o.rounding;
-  // Where the sum rounds nothing its modes are one, and kernels and reference
-  // have to agree on when residual_out is stored.
-  const bool exact = plan->dtype[kResidualOut] == DType::kF32 &&
-                     (op == Op::kAddRmsNorm || x.dtype == DType::kF32);
-  plan->sum = exact ? Sum::kRounded : o.sum;
+  plan->sum = o.sum;
   plan->nontemporal = o.nontemporal;
   plan->accumulate = o.accumulate;
   plan->far = false;
   plan->stream = false;
+  plan->count = 0;
+  FillOperands(false, plan->has);
+  FillOperands(x.dtype, plan->dtype);
 }
 
 // What an operation lacks, and dtypes that hang together.
-Status CheckOperation(Op op, const Call& call, const Options& options) {
-  const ConstTensor* stream = call.tensor[kResidualOut];
-  if (stream != nullptr && stream->dtype != call.tensor[kResidual]->dtype) {
+Status CheckOperation(Op op, const Arguments& arguments,
+                      const Options& options) {
+  const ConstTensor* residual = arguments.tensor[kResidual];
+  const ConstTensor* stream = arguments.tensor[kResidualOut];
+  if (stream != nullptr && stream->dtype != residual->dtype) {
     return Error(kInvalid, "residual_out.dtype is %s, but residual.dtype is %s",
-                 Name(stream->dtype), Name(call.tensor[kResidual]->dtype));
+                 Name(stream->dtype), Name(residual->dtype));
   }
-  const ConstTensor* dweight = call.tensor[kDWeight];
-  const ConstTensor* weight = call.tensor[kWeight];
+  const ConstTensor* dweight = arguments.tensor[kDWeight];
+  const ConstTensor* weight = arguments.tensor[kWeight];
   if (dweight != nullptr && dweight->dtype != DType::kF32 &&
       dweight->dtype != DType::kF64 &&
       !(weight != nullptr && weight->dtype == dweight->dtype)) {
@@ -360,9 +339,9 @@ Status CheckOperation(Op op, const Call& call, const Options& options) {
 
 // The values per row: rstd is an option, or an argument of operations that
 // are about nothing else.
-Status AddPerRow(const Call& call, const Options& options,
+Status AddPerRow(const Signature& signature, const Options& options,
                  Arguments* arguments) {
-  const Slot& slot = call.signature.slots[call.signature.count - 1];
+  const Slot& slot = signature.slots[signature.count - 1];
   const bool is_option = IsPerRow(slot) && !slot.required;
   if (options.rstd != nullptr && !is_option) {
     return Error(kUnsupported, "rstd is %p: no option of this operation",
@@ -371,7 +350,7 @@ Status AddPerRow(const Call& call, const Options& options,
   if (!IsPerRow(slot)) return {};
   const void* data = is_option ? options.rstd : arguments->per_row;
   if (data == nullptr) return {};
-  const ConstTensor& x = *call.tensor[kX];
+  const ConstTensor& x = *arguments->tensor[kX];
   const DType dtype = slot.operand == kSums ? DType::kF64 : DType::kF32;
   if (x.dtype == DType::kF64 && dtype == DType::kF32) {
     return Error(kUnsupported, "rstd is %p: not offered for f64", data);
@@ -385,51 +364,58 @@ Status AddPerRow(const Call& call, const Options& options,
 
 Status Check(Op op, Arguments* arguments, const Options& options, Plan* plan,
              Geometry* geometry) {
-  const Call call = {SignatureOf(op), arguments->tensor};
-  const Slot* end = call.signature.slots + call.signature.count;
-  const char* x_name = call.signature.slots->name;
-  const ConstTensor* x = call.tensor[kX];
-  for (const Slot* slot = call.signature.slots; slot != end; ++slot) {
-    const ConstTensor* t = call.tensor[slot->operand];
-    if (IsPerRow(*slot)) continue;
-    if (t == nullptr) {
-      if (!slot->required) continue;
-      return Error(kInvalid, "%s is null", slot->name);
-    }
-    Status status = CheckView(slot->name, *t);
-    if (status.ok()) status = CheckDType(*slot, *t, *x, x_name);
-    if (status.ok()) status = CheckShape(*slot, *t, *x);
-    if (!status.ok()) return status;
-  }
-  Status status = CheckOptions(options);
-  if (status.ok()) status = CheckOperation(op, call, options);
+  const Signature signature = SignatureOf(op);
+  const Slot* end = signature.slots + signature.count;
+  const char* x_name = signature.slots->name;
+  const ConstTensor* x = arguments->tensor[kX];
+  if (x == nullptr) return Error(kInvalid, "%s is null", x_name);
+  Status status = CheckX(x_name, *x, &geometry->rows);
+  if (status.ok()) status = CheckOptions(options);
+  if (status.ok()) status = AddPerRow(signature, options, arguments);
   if (!status.ok()) return status;
-
-  int64_t rows;
-  status = CountRows(*x, &rows);
-  if (!status.ok()) return status;
-  status = AddPerRow(call, options, arguments);
-  if (!status.ok()) return status;
-  FillPlan(op, call, options, plan);
+  const bool empty = geometry->rows == 0;
+  FillPlan(op, *x, options, plan);
   ByteView views[kOperands];
-  for (const Slot* slot = call.signature.slots; slot != end; ++slot) {
-    // Without rows only dweight is written, if it has elements.
-    const ConstTensor* t = call.tensor[slot->operand];
-    if (rows == 0 && slot->role != Role::kDWeight) continue;
+  for (const Slot* slot = signature.slots; slot != end; ++slot) {
+    const Operand k = slot->operand;
+    const ConstTensor* t = arguments->tensor[k];
     if (t == nullptr) {
-      if (!slot->required) continue;
+      if (!slot->required || (empty && IsPerRow(*slot))) continue;
       return Error(kInvalid, "%s is null", slot->name);
     }
-    if (rows == 0 && IsEmpty(*t)) continue;
-    status = MakeByteView(slot->name, *t, &views[slot->operand]);
-    if (!status.ok()) return status;
-    if (IsOutput(*slot) && OverlapsItself(views[slot->operand])) {
-      return Error(kInvalid, "%s: its rows overlap each other", slot->name);
+    if (!IsPerRow(*slot)) {
+      status = CheckDType(*slot, *t, *x, x_name);
+      if (status.ok()) status = CheckShape(*slot, *t, *x);
     }
+    // Without rows only dweight is written, if it has elements.
+    const bool used = !empty || (slot->role == Role::kDWeight && !IsEmpty(*t));
+    if (status.ok() && used) {
+      status = MakeByteView(slot->name, *t, &views[k]);
+      if (status.ok() && IsOutput(*slot) && OverlapsItself(views[k])) {
+        status = Error(kInvalid, "%s: its rows overlap each other", slot->name);
+      }
+    }
+    if (!status.ok()) return status;
+    plan->has[k] = true;
+    plan->dtype[k] = t->dtype;
+    plan->operands[plan->count++] = k;
+    geometry->data[k] = static_cast<char*>(const_cast<void*>(t->data));
   }
-  if (rows > 0) status = CheckOverlaps(call, views);
+  status = CheckOperation(op, *arguments, options);
+  if (status.ok() && !empty) {
+    status = CheckOverlaps(signature, *arguments, views);
+  }
   if (!status.ok()) return status;
-  FillGeometry(call, *plan, geometry);
+  if (plan->has[kResidual]) {
+    plan->dtype[kResidualOut] = plan->dtype[kResidual];
+  }
+  // Where the sum rounds nothing its modes are one, and kernels and reference
+  // have to agree on when residual_out is stored.
+  if (plan->dtype[kResidualOut] == DType::kF32 &&
+      (op == Op::kAddRmsNorm || x->dtype == DType::kF32)) {
+    plan->sum = Sum::kRounded;
+  }
+  FillAxes(*arguments, *plan, geometry);
   return {};
 }
 
