@@ -177,6 +177,9 @@ mutant vector-middle-rounding-after-the-weight $rms_norm \
 mutant vector-output-of-the-first-row $norm \
   'Store<kFar>(output[t], group.row[g], i);' \
   'Store<kFar>(output[0], group.row[g], i);'
+mutant vector-output-into-the-first-row $norm \
+  'row = row.Further(rows, 1);' \
+  'row = row.Further(rows, 0);'
 mutant vector-middle-rounding-in-outs-dtype $norm \
   'return plan.rounding == Rounding::kBeforeWeight ? plan.dtype[vector]' \
   'return plan.rounding == Rounding::kBeforeWeight ? plan.dtype[kOut]'
