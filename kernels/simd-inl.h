@@ -506,7 +506,49 @@ class Lanes {
     }
   }
 
+  // The whole sums of four rows of even and odd elements, for vectors of four
+  // blocks: one fold of full vectors instead of four. Lane i is that of row i.
+  static HWY_INLINE V4 FoldFourEvenOdd(const Lanes (&rows)[kGroup]) {
+    VF even[kGroup];
+    VF odd[kGroup];
+    FUSEDNORM_UNROLL
+    for (int g = 0; g < kGroup; ++g) {
+      even[g] = hn::Add(rows[g].lanes_[0].a, rows[g].lanes_[1].a);
+      odd[g] = hn::Add(rows[g].lanes_[0].b, rows[g].lanes_[1].b);
+    }
+    const VF sums = hn::Add(FoldFour(even), FoldFour(odd));
+    const DF d;
+    alignas(64) constexpr int32_t kRows[16] = {0, 8, 4, 12};
+    return LowestBlock(
+        d, hn::TableLookupLanes(sums, hn::SetTableIndices(d, kRows)));
+  }
+
  private:
+  // Four vectors, each folded to one lane: the first lanes of the blocks are
+  // those of v[0], v[2], v[1], v[3].
+  static HWY_INLINE VF FoldFour(const VF (&v)[kGroup]) {
+    const DF d;
+    const VF v01 = hn::Add(hn::ConcatLowerLower(d, v[1], v[0]),
+                           hn::ConcatUpperUpper(d, v[1], v[0]));
+    const VF v23 = hn::Add(hn::ConcatLowerLower(d, v[3], v[2]),
+                           hn::ConcatUpperUpper(d, v[3], v[2]));
+    VF sum = hn::Add(hn::OddEvenBlocks(v23, v01),
+                     hn::SwapAdjacentBlocks(hn::OddEvenBlocks(v01, v23)));
+    sum = hn::Add(sum, hn::Shuffle1032(sum));
+    return hn::Add(sum, hn::Shuffle2301(sum));
+  }
+
+  template <class D>
+  static HWY_INLINE V4 LowestBlock(D d, hn::Vec<D> v) {
+    (void)d;
+    if constexpr (hn::MaxLanes(D()) > 4) {
+      const hn::Half<D> dh;
+      return LowestBlock(dh, hn::LowerHalf(dh, v));
+    } else {
+      return v;
+    }
+  }
+
   // Halves of a vector onto each other, down to one block.
   template <class D>
   static HWY_INLINE V4 FoldVector(D d, hn::Vec<D> v) {
@@ -613,14 +655,12 @@ HWY_NOINLINE double SumRow(const Plan& plan, const Rows& rows, int64_t index,
   return sum;
 }
 
-// Sums of one row down to the last block of lanes for four rows of whole steps,
-// at most a block, side by side: for registers that hold 4 * 64 lanes. Sums of
-// squares are never -0, so that adding the one block to +0 would change
-// nothing.
+// The sums of four rows of whole steps, at most a block, side by side: for
+// registers that hold 4 * 64 lanes. Sums of squares are never -0, so that
+// adding the one block to +0 would change nothing.
 template <bool kFetches, class Input>
-HWY_INLINE void SumShortRows(const Plan& plan, const Rows& rows, int64_t index,
-                             const Input& input, int64_t ahead,
-                             V4 (&block)[kGroup]) {
+HWY_INLINE V4 SumShortRows(const Plan& plan, const Rows& rows, int64_t index,
+                           const Input& input, int64_t ahead) {
   const size_t width = static_cast<size_t>(plan.width);
   Lanes acc[kGroup];
   const GroupData group(rows, index, ahead);
@@ -635,9 +675,13 @@ HWY_INLINE void SumShortRows(const Plan& plan, const Rows& rows, int64_t index,
       }
     }
   }
-  FUSEDNORM_UNROLL
-  for (int g = 0; g < kGroup; ++g) {
-    block[g] = acc[g].template FoldToBlock<Input::kEvenOdd>();
+  if constexpr (Input::kEvenOdd) {
+    return Lanes::FoldFourEvenOdd(acc);
+  } else {
+    return FoldBlocks(acc[0].template FoldToBlock<false>(),
+                      acc[1].template FoldToBlock<false>(),
+                      acc[2].template FoldToBlock<false>(),
+                      acc[3].template FoldToBlock<false>());
   }
 }
 
@@ -647,11 +691,10 @@ HWY_NOINLINE V4 SumRows(const Plan& plan, const Rows& rows, int64_t index,
                         const Input& input_in, int64_t ahead) {
   const Input input = input_in;
   const size_t width = static_cast<size_t>(plan.width);
-  V4 block[kGroup];
   if (kPairs == 2 && width <= kBlock && width % kStep == 0) {
-    SumShortRows<kFetches>(plan, rows, index, input, ahead, block);
-    return FoldBlocks(block[0], block[1], block[2], block[3]);
+    return SumShortRows<kFetches>(plan, rows, index, input, ahead);
   }
+  V4 block[kGroup];
   for (int g = 0; g < kGroup; ++g) {
     block[g] =
         SumChunk<kFetches>(plan, rows, index + g, 0, width, ahead, input);
