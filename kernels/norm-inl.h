@@ -51,7 +51,7 @@ class Gain {
  public:
   Gain(Codec codec, float offset)
       : codec_(codec),
-        has_offset_(offset != 0),
+        has_offset_(Opaque(offset != 0)),
         offset_(hn::Set(DF(), offset)) {}
 
   HWY_INLINE Pair Load(const RowData& row, size_t i) const {

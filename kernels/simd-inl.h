@@ -183,6 +183,13 @@ HWY_INLINE V Opaque(V v) {
   return v;
 }
 
+// A condition that GCC made into a bool: it would compare the floats again in
+// each turn of a loop, a tenth of the instructions of a bf16 row.
+HWY_INLINE bool Opaque(bool condition) {
+  asm("" : "+r"(condition));
+  return condition;
+}
+
 // Even elements are the low halves of 32-bit words, odd ones the high halves.
 class BF16 {
  public:

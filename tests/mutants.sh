@@ -158,10 +158,10 @@ mutant vector-tail-not-zeroed $simd \
   'std::memset(buffer_[k], 0, sizeof(buffer_[k]));' \
   'std::memset(buffer_[k], 0x3F, sizeof(buffer_[k]));'
 mutant vector-offset-ignored $norm \
-  'has_offset_(offset != 0),' \
+  'has_offset_(Opaque(offset != 0)),' \
   'has_offset_(false),'
 mutant vector-offset-of-zero-added $norm \
-  'has_offset_(offset != 0),' \
+  'has_offset_(Opaque(offset != 0)),' \
   'has_offset_(true),'
 mutant vector-middle-rounding-ignored $norm \
   'Operation<T, T>>(plan)' \
