@@ -94,10 +94,9 @@ def floor_rows(figures, target):
                 yield [entry["op"], shape, entry["class"], *cells]
 
 
-def time_row(figures, target, context):
+def time_row(figures, target):
     """The time of one row, scaled to the clock that the floors are for."""
     entry = FLOORS["microseconds"]
-    clock = float(context["clock_ghz"])
     cells = []
     for variant in VARIANTS:
         key = Key(entry["op"], variant, target, entry["shape"], entry["cache"],
@@ -106,20 +105,22 @@ def time_row(figures, target, context):
         if key not in figures:
             cells.append("–")
             continue
-        measured = (figures[key]["ns_per_row"] - FLOORS["call_ns"]) * 1e-3
-        cells.append(verdict(measured * clock / FLOORS["clock_ghz"],
-                             floor.get(target), floor.get("goal"), True))
+        figure = figures[key]
+        measured = (figure["ns_per_row"] - FLOORS["call_ns"]) * 1e-3
+        cells.append(verdict(
+            measured * figure["clock_ghz"] / FLOORS["clock_ghz"],
+            floor.get(target), floor.get("goal"), True))
     return [entry["op"], entry["shape"],
             f"µs at {FLOORS['clock_ghz']} GHz", *cells]
 
 
-def floors(context, figures, target):
-    rows = [time_row(figures, target, context), *floor_rows(figures, target)]
+def floors(figures, target):
+    rows = [time_row(figures, target), *floor_rows(figures, target)]
     return table(["operation", "shape", "class", *VARIANTS], rows)
 
 
-def missed(context, figures, target):
-    rows = [time_row(figures, target, context), *floor_rows(figures, target)]
+def missed(figures, target):
+    rows = [time_row(figures, target), *floor_rows(figures, target)]
     return [f"{row[0]} {row[1]} {variant}: {cell[:-2]}"
             for row in rows for variant, cell in zip(VARIANTS, row[3:])
             if cell.endswith("✗")]
@@ -127,7 +128,13 @@ def missed(context, figures, target):
 
 # Sections of BENCHMARKS.md.
 
-def hardware(context):
+def hardware(context, figures):
+    clocks = []
+    for target in targets_of(figures):
+        part = select(figures, target=target, threads=1).values()
+        if part:
+            ghz = statistics.median(f["clock_ghz"] for f in part)
+            clocks.append(f"{target} {ghz:.2f}")
     caches = {}
     for cache in context["caches"]:
         if cache["type"] != "Instruction":
@@ -137,7 +144,7 @@ def hardware(context):
     return table(["", ""], [
         ["CPU", f"{context['cpu']} ({context['cpu_family']}), "
                 f"{context['num_cpus']} CPUs"],
-        ["clock", f"{context['clock_ghz']} GHz, by a chain of additions"],
+        ["clock, GHz", f"{', '.join(clocks)}: additions after each kernel"],
         ["caches of a core", sizes],
         ["targets", context["targets"]],
         ["compiler", context["compiler"] + ", Release"],
@@ -156,11 +163,11 @@ def vector_targets(figures):
     return [t for t in targets_of(figures) if t != "scalar"]
 
 
-def floors_section(context, figures):
+def floors_section(figures):
     parts = []
     for target in vector_targets(figures):
-        parts += [f"### {target}\n", floors(context, figures, target)]
-        misses = missed(context, figures, target)
+        parts += [f"### {target}\n", floors(figures, target)]
+        misses = missed(figures, target)
         parts.append(bullets("Missed", misses))
     return parts
 
@@ -446,7 +453,7 @@ def notes(figures):
 
 
 def console(context, figures):
-    parts = [hardware(context), *floors_section(context, figures)]
+    parts = [hardware(context, figures), *floors_section(figures)]
     for title, section in (("Unfused", unfused_section(figures)),
                            ("ns per call", calls_section(figures)),
                            ("Cycles for 32 elements", cycles_section(figures)),
@@ -461,8 +468,8 @@ def console(context, figures):
 
 def markdown(context, figures, peers):
     fill = {
-        "HARDWARE": [hardware(context)],
-        "FLOORS": floors_section(context, figures),
+        "HARDWARE": [hardware(context, figures)],
+        "FLOORS": floors_section(figures),
         "CYCLES": cycles_section(figures),
         "CALLS": calls_section(figures),
         "UNFUSED": unfused_section(figures),

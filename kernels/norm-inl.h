@@ -217,10 +217,10 @@ HWY_INLINE V4 SumGroup(const Plan& plan, const Rows& rows, int64_t index,
 // Vectors of a whole line need it but once.
 constexpr int kTogetherOfSeveral = kLanes < 16 ? kGroup / 2 : kGroup;
 
-// kAlone of no kernel but one that reads a single row of f32, which the caches
-// bound: it is still in the first of them when its output is made. For widths
-// of 1024 to 4096 that takes 0.8 to 0.9 of a group's time on Skylake. Other
-// kernels have too much to compute to do without the group's shared gains.
+// kAlone is for f32 where x is all that is read: the caches bound such rows,
+// and x of a single one is still in the first of them when its output is made
+// (0.8 to 0.9 of a group's time for widths of 1024 to 4096 on Skylake). With a
+// residual it gains nothing, or loses 7 % on AVX2.
 constexpr int64_t kNeverAlone = std::numeric_limits<int64_t>::max();
 
 // The outputs of a group in turn: each gain is loaded once for kTogether rows,
