@@ -2,11 +2,12 @@
 # Installs what a fresh Debian 12 or 13 lacks to build, test and measure.
 # Quick, and without network, when nothing is missing.
 #
-#   cmake/bootstrap.sh [--neon] [--clang] [--python]
+#   cmake/bootstrap.sh [--neon] [--clang] [--python] [--ccache]
 #
 #   --neon    also the AArch64 cross compiler, its libraries, and qemu
 #   --clang   also Clang with its OpenMP
 #   --python  also what Python packages are installed with, for tests/golden/
+#   --ccache  also a cache of compiled objects, for several builds in a row
 set -euo pipefail
 
 # python3: the benchmark's tables.
@@ -20,6 +21,7 @@ for option in "$@"; do
       foreign+=(libgomp1 libgtest-dev libhwy-dev)
       ;;
     --clang) packages+=(clang libomp-dev) ;;
+    --ccache) packages+=(ccache) ;;
     --python) packages+=(python3-pip python3-venv) ;;
     *)
       echo "bootstrap.sh: unknown option $option" >&2
