@@ -17,8 +17,9 @@ namespace internal {
 namespace {
 
 // Below this many bytes read and written a call is over before a second thread
-// has begun.
-constexpr int64_t kMinParallelBytes = 256 * 1024;
+// is of use: two are 0.7 to 1.0 times as fast as one at 256 KiB, 1.0 to 1.3
+// times at 512 (Skylake, Zen 4).
+constexpr int64_t kMinParallelBytes = 512 * 1024;
 
 // What a thread takes at a time: in whole groups of rows, which kernels work on
 // together, where rows are not too long for that.

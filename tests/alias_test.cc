@@ -158,7 +158,7 @@ TEST(Alias, InputsThatAreOneTensor) {
 // Rows shared among threads: each thread writes over the rows that it reads.
 TEST(Alias, ManyRows) {
   Random random;
-  const int64_t rows = Subset() ? 70 : 700;
+  const int64_t rows = Subset() ? 140 : 700;
   for (const DType dtype : kFloatDTypes) {
     Call call;
     for (Buffer* buffer :
