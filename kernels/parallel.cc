@@ -17,7 +17,7 @@ namespace internal {
 namespace {
 
 // Below this many bytes read and written a call is over before a second thread
-// is of use: two are 0.7 to 1.0 times as fast as one at 256 KiB, 1.0 to 1.3
+// is of use: two are 0.7 to 1.0 times as fast as one at 256 KiB, 0.9 to 1.5
 // times at 512 (Skylake, Zen 4).
 constexpr int64_t kMinParallelBytes = 512 * 1024;
 
