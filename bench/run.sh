@@ -47,10 +47,10 @@ done
 python=()
 command -v python3 >/dev/null || python=(--python)
 bash "$root/cmake/bootstrap.sh" "${python[@]}"
-cmake=(-DFUSEDNORM_TESTS=OFF -DFUSEDNORM_BUILD_SHARED=OFF)
+cmake=(-DCMAKE_BUILD_TYPE=Release -DFUSEDNORM_BENCHMARKS=ON
+       -DFUSEDNORM_TESTS=OFF -DFUSEDNORM_BUILD_SHARED=OFF)
 [[ -z ${CI:-} ]] || cmake+=(-DFUSEDNORM_WERROR=ON)
-cmake -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release \
-  -DFUSEDNORM_BENCHMARKS=ON "${cmake[@]}"
+cmake -S "$root" -B "$build" "${cmake[@]}"
 cmake --build "$build" --parallel "$(nproc)" --target bench_norms
 
 commit=$(git -C "$root" describe --always --dirty 2>/dev/null || echo unknown)

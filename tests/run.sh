@@ -5,7 +5,8 @@
 #                     [--highway PATH] [-- CTEST_OPTIONS]
 #
 #   --neon           cross-compiled for AArch64, run under qemu
-#   --sanitize       with the address and undefined behaviour sanitizers
+#   --sanitize       with the address and undefined behaviour sanitizers, but
+#                    for use after scope, which takes twice as long to compile
 #   --no-openmp      without OpenMP
 #   --clang          by Clang
 #   --debug          unoptimised
