@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -25,6 +26,12 @@ constexpr double kSampleSeconds = 200e-6;
 constexpr int64_t kMinRounds = 5;
 constexpr int64_t kMaxRounds = 301;
 
+// A neighbour on the core comes and goes within a millisecond or so: samples
+// that are shorter are taken when it is away, if that takes no longer than this
+// share of the time for all.
+constexpr double kShortSampleSeconds = 1e-3;
+constexpr double kPatience = 3;
+
 // With one thread its own time, so that the turns of other processes do not
 // count; with more the time that passes.
 double Now(int threads) {
@@ -32,6 +39,32 @@ double Now(int threads) {
   clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
   return static_cast<double>(now.tv_sec) +
          static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+// Independent additions, some 5 microseconds of them: as many in a cycle as the
+// core has to give, and half as many where a neighbour on its other hardware
+// thread takes its share.
+double SecondsOfAdditions() {
+  using Clock = std::chrono::steady_clock;
+  uint64_t sum[5] = {};
+  uint64_t one = 1;
+  const auto start = Clock::now();
+  for (int i = 0; i < 10000; ++i) {
+#pragma GCC unroll 5
+    for (uint64_t& s : sum) s += one;
+    asm volatile(""
+                 : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3]),
+                   "+r"(sum[4]), "+r"(one));
+  }
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Whether this thread has its core to itself, as far as it has seen until now.
+bool IsAlone() {
+  static double best = std::numeric_limits<double>::infinity();
+  const double seconds = SecondsOfAdditions();
+  best = std::min(best, seconds);
+  return seconds < 1.35 * best;
 }
 
 double Seconds(const Kernel& kernel, int64_t calls, int threads) {
@@ -107,6 +140,34 @@ int UsableThreads() {
 #else
   return 1;
 #endif
+}
+
+// What is left of the time to wait for a neighbour, in seconds.
+class Patience {
+ public:
+  explicit Patience(double seconds) : left_(seconds) {}
+  bool AtEnd() const { return left_ <= 0; }
+  void WaitUntilAlone() {
+    while (!AtEnd() && !IsAlone()) left_ -= SecondsOfAdditions();
+  }
+  void Lose(double seconds) { left_ -= seconds; }
+
+ private:
+  double left_;
+};
+
+// Seconds per call.
+double Sample(const Kernel& kernel, int64_t calls, bool warm, int threads,
+              Patience* patience) {
+  for (;;) {
+    patience->WaitUntilAlone();
+    if (warm) kernel.run(1);
+    const double seconds = Seconds(kernel, calls, threads);
+    if (patience->AtEnd() || seconds > kShortSampleSeconds || IsAlone()) {
+      return seconds / static_cast<double>(calls);
+    }
+    patience->Lose(seconds);
+  }
 }
 
 }  // namespace
@@ -189,12 +250,14 @@ std::vector<Samples> TimeInTurn(const std::vector<Kernel>& kernels, bool warm,
   const int64_t rounds =
       std::clamp(static_cast<int64_t>(seconds / round), kMinRounds, kMaxRounds);
 
+  const bool waits = threads == 1;
+  Patience patience(waits ? kPatience * seconds : 0);
   std::vector<Samples> samples(kernels.size());
   for (int64_t i = 0; i < rounds; ++i) {
+    if (waits && patience.AtEnd() && i >= kMinRounds) break;
     for (size_t k = 0; k < kernels.size(); ++k) {
-      if (warm) kernels[k].run(1);
-      samples[k].push_back(Seconds(kernels[k], calls[k], threads) /
-                           static_cast<double>(calls[k]));
+      samples[k].push_back(
+          Sample(kernels[k], calls[k], warm, threads, &patience));
     }
   }
   return samples;

@@ -78,6 +78,9 @@ class SumAndNormKernel {
   static constexpr int kTogether = kGroup;
   static constexpr int64_t kAlone = kNeverAlone;
   static constexpr bool kPrepares = Source::kPrepares;
+  static constexpr Fused kFused = kSum == Sum::kRounded
+                                      ? UnlessNoWeight<Weight>(kFusedByRow)
+                                      : Fused::kNever;
   static constexpr bool kSumFetchesX = true;
   using Input = SumInput<kSum == Sum::kRounded, T, Source>;
 

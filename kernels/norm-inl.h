@@ -15,6 +15,7 @@
 //   kAlone           near the cache rows from this width on are taken alone
 //   Output(row, i, rstd, gain)   the Pair of `out` at i
 //   Store<kFar>(output, row, i)  stores it
+//   kFused           see Fused
 //   kSumFetchesX     x of rows further on is fetched in the statistic pass
 //   Fetch(row, i)    what is fetched in the output pass
 #if defined(FUSEDNORM_KERNELS_NORM_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -35,6 +36,12 @@ namespace fusednorm {
 namespace internal {
 namespace HWY_NAMESPACE {
 
+// How the outputs of rows far from the cache share a loop with the sums of the
+// next: all rows of a group in turn, where few inputs would leave few pages
+// open, one by one, or not at all, where it gains too little for its code:
+// without a weight, and with several inputs on AVX2 (0.96 to 1.0 of the time).
+enum class Fused { kNever, kByRow, kInTurn };
+
 // The weight as the factor of the normalised value.
 
 struct NoWeight {
@@ -43,6 +50,14 @@ struct NoWeight {
   }
   HWY_INLINE Pair Apply(Pair v, Pair) const { return v; }
 };
+
+template <class Weight>
+constexpr Fused UnlessNoWeight(Fused fused) {
+  return std::is_same<Weight, NoWeight>::value ? Fused::kNever : fused;
+}
+
+// With several inputs.
+constexpr Fused kFusedByRow = kLanes == 16 ? Fused::kByRow : Fused::kNever;
 
 // g = weight_offset + weight. An offset of 0 is not added: it would make a
 // weight of -0 another, and the addition is a tenth of a bf16 row.
@@ -125,6 +140,7 @@ HWY_NOINLINE void OutputTail(const Plan& plan, const Rows& rows, int64_t index,
   const size_t width = static_cast<size_t>(plan.width);
   const Tail tail(plan, rows, index, width - width % kStep);
   const VF r = hn::Set(DF(), rstd);
+  FUSEDNORM_NO_UNROLL
   for (size_t i = 0; i < kStep; i += 2 * kLanes) {
     OutputPair<false>(tail.row(), i, r, kernel);
   }
@@ -132,8 +148,19 @@ HWY_NOINLINE void OutputTail(const Plan& plan, const Rows& rows, int64_t index,
   tail.CopyBack(kResidualOut);
 }
 
-// The output pass of one row, that at `index`. Far from the cache another is
-// fetched meanwhile.
+// The output of a step of a row. Far from the cache another is fetched.
+template <bool kFar, class Kernel>
+HWY_INLINE void OutputStep(const RowData& row, const RowData& fetched, size_t i,
+                           VF rstd, const Kernel& kernel) {
+  FUSEDNORM_UNROLL
+  for (size_t p = 0; p < kPairs; ++p) {
+    const size_t k = i + p * 2 * kLanes;
+    OutputPair<kFar>(row, k, rstd, kernel);
+    if (kFar) kernel.Fetch(fetched, k);
+  }
+}
+
+// The output pass of one row, that at `index`.
 template <bool kFar, class Kernel>
 HWY_INLINE void OutputRow(const Plan& plan, const Rows& rows, int64_t index,
                           const RowData& row, const RowData& fetched,
@@ -142,12 +169,7 @@ HWY_INLINE void OutputRow(const Plan& plan, const Rows& rows, int64_t index,
   const VF r = hn::Set(DF(), rstd);
   size_t i = 0;
   for (; i + kStep <= width; i += kStep) {
-    FUSEDNORM_UNROLL
-    for (size_t p = 0; p < kPairs; ++p) {
-      const size_t k = i + p * 2 * kLanes;
-      OutputPair<kFar>(row, k, r, kernel);
-      if (kFar) kernel.Fetch(fetched, k);
-    }
+    OutputStep<kFar>(row, fetched, i, r, kernel);
   }
   if (HWY_UNLIKELY(i < width)) {
     const Kernel copy = kernel;  // See RowData.
@@ -223,8 +245,30 @@ constexpr int kTogetherOfSeveral = kLanes < 16 ? kGroup / 2 : kGroup;
 // residual it gains nothing, or loses 7 % on AVX2.
 constexpr int64_t kNeverAlone = std::numeric_limits<int64_t>::max();
 
-// The outputs of a group in turn: each gain is loaded once for kTogether rows,
-// and four pages are open.
+// One Pair of the outputs of kTogether rows, from row `first` of a group on.
+// All loads come first: rows and buffers are often whole pages apart, and a
+// load waits for earlier stores whose address ends in the same 12 bits.
+template <bool kFar, class Kernel>
+HWY_INLINE void OutputTurn(const GroupData& group, int first, size_t i,
+                           const VF (&rstd)[kGroup], const Kernel& kernel) {
+  constexpr int kTogether = Kernel::kTogether;
+  const Pair gain = kernel.Gain(group.row[0], i);
+  Pair output[kTogether];
+  FUSEDNORM_UNROLL
+  for (int t = 0; t < kTogether; ++t) {
+    const int g = first + t;
+    output[t] = kernel.Output(group.row[g], i, rstd[g], gain);
+  }
+  FUSEDNORM_UNROLL
+  for (int t = 0; t < kTogether; ++t) {
+    const int g = first + t;
+    kernel.template Store<kFar>(output[t], group.row[g], i);
+    if (kFar) kernel.Fetch(group.fetched[g], i);
+  }
+}
+
+// The outputs of the group at `index` in turn: each gain is loaded once for
+// kTogether rows, and several pages are open.
 template <bool kFar, class Kernel>
 HWY_INLINE void OutputInTurn(const Plan& plan, const Rows& rows, int64_t index,
                              const float* rstd, int64_t ahead,
@@ -235,61 +279,147 @@ HWY_INLINE void OutputInTurn(const Plan& plan, const Rows& rows, int64_t index,
   FUSEDNORM_UNROLL
   for (int g = 0; g < kGroup; ++g) r[g] = hn::Set(DF(), rstd[g]);
   const size_t whole = width - width % kStep;
-  constexpr int kTogether = Kernel::kTogether;
   FUSEDNORM_UNROLL
-  for (int first = 0; first < kGroup; first += kTogether) {
+  for (int first = 0; first < kGroup; first += Kernel::kTogether) {
     for (size_t i = 0; i < whole; i += 2 * kLanes) {
-      const Pair gain = kernel.Gain(group.row[0], i);
-      // Loads of all rows first. Rows and buffers are often whole pages apart,
-      // and a load waits for earlier stores whose address ends in the same 12
-      // bits.
-      Pair output[kTogether];
-      FUSEDNORM_UNROLL
-      for (int t = 0; t < kTogether; ++t) {
-        const int g = first + t;
-        output[t] = kernel.Output(group.row[g], i, r[g], gain);
-      }
-      FUSEDNORM_UNROLL
-      for (int t = 0; t < kTogether; ++t) {
-        const int g = first + t;
-        kernel.template Store<kFar>(output[t], group.row[g], i);
-        if (kFar) kernel.Fetch(group.fetched[g], i);
-      }
+      OutputTurn<kFar>(group, first, i, r, kernel);
     }
   }
   if (HWY_UNLIKELY(whole < width)) {
     const Kernel copy = kernel;  // See RowData.
+    FUSEDNORM_NO_UNROLL
     for (int g = 0; g < kGroup; ++g) {
       OutputTail(plan, rows, index + g, rstd[g], copy);
     }
   }
 }
 
-// The outputs of the group at `index`: in turn where that wins, which is for 16
-// bits in cache, where gains cost, and for f32 past it, if rows are longer than
-// a page (0.92 of the time at 16384x4096). Elsewhere one row after the other,
-// so that stores past the cache fill line after line: 0.75 of the time for f32
-// at 131072x128, 0.78 for bf16 on AVX2 at 16384x4096 (Skylake).
+// Shorter rows are summed faster by groups than fused with outputs.
+constexpr int64_t kLongRow = 256;
+
+// Whether stores past the cache go to four rows in turn: four pages are open
+// then, as in memcpy, which pays where rows are long (0.86 of the time for bf16
+// at 16384x4096 on Emerald Rapids, 0.92 for f32 on Skylake) and each turn fills
+// whole lines. Elsewhere one row after the other: 0.75 of the time for f32 at
+// 131072x128, 0.78 for bf16 on AVX2 at 16384x4096 (Skylake).
+template <class Codec>
+HWY_INLINE bool FarRowsInTurn(const Plan& plan) {
+  constexpr bool kWholeLines =
+      2 * kLanes * static_cast<size_t>(Codec::kSize) % kLine == 0;
+  return kWholeLines && plan.stream && plan.width >= kLongRow;
+}
+
+// The outputs of the group at `index`. In cache 16 bits go in turn, because
+// gains cost.
 template <bool kFar, class Kernel>
 HWY_INLINE void OutputGroup(const Plan& plan, const Rows& rows, int64_t index,
                             const float* rstd, int64_t ahead,
                             const Kernel& kernel) {
-  constexpr int64_t kPage = 4096;
   constexpr bool kIsF32 = Kernel::Codec::kSize == 4;
-  if constexpr (kFar == kIsF32) {
-    if (!kFar || plan.width >= kPage / 4) {
-      return OutputInTurn<kFar>(plan, rows, index, rstd, ahead, kernel);
+  const bool far_in_turn = Kernel::kRstdIsGiven &&  // Others are fused.
+                           FarRowsInTurn<typename Kernel::Codec>(plan);
+  if (kFar ? far_in_turn : !kIsF32) {
+    return OutputInTurn<kFar>(plan, rows, index, rstd, ahead, kernel);
+  }
+  RowData row(rows, index);
+  RowData fetched = row.Further(rows, ahead);
+  for (int g = 0; g < kGroup; ++g) {
+    OutputRow<kFar>(plan, rows, index + g, row, fetched, rstd[g], kernel);
+    row = row.Further(rows, 1);
+    fetched = fetched.Further(rows, 1);
+  }
+}
+
+// The outputs of the group at `index` and, in one loop with them, the sums of
+// the next: while sums are made by themselves, from lines that were fetched,
+// the way to memory idles. 0.75 to 0.93 of the time in DRAM (Emerald Rapids).
+// Rows are whole steps, of at most a chunk.
+
+template <class Kernel>
+HWY_INLINE V4 OutputAndSumInTurn(const Plan& plan, const Rows& rows,
+                                 int64_t index, const float* rstd,
+                                 int64_t ahead, const Kernel& kernel_in) {
+  static_assert(Kernel::kTogether == kGroup && !Kernel::kSumFetchesX, "");
+  const Kernel kernel = kernel_in;  // See RowData.
+  const size_t width = static_cast<size_t>(plan.width);
+  const GroupData group(rows, index, ahead);
+  const GroupData next(rows, index + kGroup, 0);
+  VF r[kGroup];
+  FUSEDNORM_UNROLL
+  for (int g = 0; g < kGroup; ++g) r[g] = hn::Set(DF(), rstd[g]);
+  const auto output = [&](size_t i) FUSEDNORM_LAMBDA {
+    FUSEDNORM_UNROLL
+    for (size_t p = 0; p < kPairs; ++p) {
+      OutputTurn<true>(group, 0, i + p * 2 * kLanes, r, kernel);
+    }
+  };
+  Lanes top[kGroup];
+  for (size_t block = 0; block < width; block += kBlock) {
+    Lanes acc[kGroup];
+    SumInTurn(next, block, HWY_MIN(block + kBlock, width), kernel.input(),
+              output, acc);
+    FUSEDNORM_UNROLL
+    for (int g = 0; g < kGroup; ++g) top[g].AddLanes(acc[g]);
+  }
+  return Lanes::FoldFour<Kernel::Input::kEvenOdd>(top);
+}
+
+// Row by row. `summed`: see SumGroup.
+template <class Kernel>
+HWY_INLINE V4 OutputAndSumRows(const Plan& plan, const Rows& rows,
+                               int64_t index, const float* rstd, int64_t ahead,
+                               Kernel& kernel, unsigned* summed) {
+  constexpr Operand kStored = Kernel::Input::kStored;
+  const size_t width = static_cast<size_t>(plan.width);
+  *summed = (1u << kGroup) - 1;
+  V4 block[kGroup];
+  for (int g = 0; g < kGroup; ++g) {
+    const RowData row(rows, index + g);
+    const RowData fetched(rows, index + g + ahead);
+    const int64_t next = index + kGroup + g;
+    if (HWY_UNLIKELY(!kernel.Prepare(rows, next))) {
+      OutputRow<true>(plan, rows, index + g, row, fetched, rstd[g], kernel);
+      block[g] = hn::Set(D4(), std::numeric_limits<float>::quiet_NaN());
+      *summed &= ~(1u << g);
+      continue;
+    }
+    if constexpr (kStored != kOperands) {  // Fuses saw to it.
+      if (row.data[kStored] == nullptr) __builtin_unreachable();
+    }
+    const Kernel copy = kernel;
+    const VF r = hn::Set(DF(), rstd[g]);
+    const auto output = [&](size_t i) FUSEDNORM_LAMBDA {
+      OutputStep<true>(row, fetched, i, r, copy);
+      if (Kernel::kSumFetchesX) {
+        FetchElements<Kernel::Codec::kSize, kStep>(fetched.data[kX], i);
+      }
+    };
+    block[g] = SumChunk<true>(plan, rows, next, 0, width, copy.input(), output);
+  }
+  return FoldBlocks(block[0], block[1], block[2], block[3]);
+}
+
+// Whether rows of the plan are of the kind that is fused.
+template <class Kernel>
+HWY_INLINE bool Fuses(const Plan& plan) {
+  constexpr Operand kStored = Kernel::Input::kStored;
+  if constexpr (kStored != kOperands) {
+    if (!plan.has[kStored]) return false;
+  }
+  return Kernel::kFused != Fused::kNever && plan.width >= kLongRow &&
+         plan.width % kStep == 0;
+}
+
+template <class Kernel>
+HWY_INLINE V4 OutputAndSumGroup(const Plan& plan, const Rows& rows,
+                                int64_t index, const float* rstd, int64_t ahead,
+                                Kernel& kernel, unsigned* summed) {
+  if constexpr (Kernel::kFused == Fused::kInTurn) {
+    if (FarRowsInTurn<typename Kernel::Codec>(plan)) {
+      return OutputAndSumInTurn(plan, rows, index, rstd, ahead, kernel);
     }
   }
-  if constexpr (kFar || kIsF32) {
-    RowData row(rows, index);
-    RowData fetched = row.Further(rows, ahead);
-    for (int g = 0; g < kGroup; ++g) {
-      OutputRow<kFar>(plan, rows, index + g, row, fetched, rstd[g], kernel);
-      row = row.Further(rows, 1);
-      fetched = fetched.Further(rows, 1);
-    }
-  }
+  return OutputAndSumRows(plan, rows, index, rstd, ahead, kernel, summed);
 }
 
 // How far ahead rows are fetched: past the next group, whose statistic is made
@@ -309,26 +439,37 @@ HWY_INLINE int64_t NormaliseGroups(const Plan& plan, const Rows& rows,
   const float width = static_cast<float>(plan.width);
   const int64_t ahead =
       kGroup * std::max<int64_t>(2, kFetchElements / (kGroup * plan.width));
+  const bool fuses = kFar && Fuses<Kernel>(plan);
   unsigned summed;
   V4 sums = SumGroup<kFar>(plan, rows, 0, ahead - kGroup, kernel, &summed);
   for (int64_t index = 0; index < end; index += kGroup) {
     alignas(16) float rstd[kGroup];
     const bool ordinary = GroupStatistic(sums, width, plan.eps, rstd);
     const unsigned stored = kStores ? summed : 0;
-    if (index + kGroup < end) {
+    if (ordinary && plan.has[kRstd]) {
+      FUSEDNORM_NO_UNROLL
+      for (int g = 0; g < kGroup; ++g) {
+        *reinterpret_cast<float*>(rows.Row(kRstd, index + g)) = rstd[g];
+      }
+    }
+    const bool last = index + kGroup == end;
+    if constexpr (kFar && Kernel::kFused != Fused::kNever) {
+      if (fuses && ordinary && !last) {
+        sums =
+            OutputAndSumGroup(plan, rows, index, rstd, ahead, kernel, &summed);
+        continue;
+      }
+    }
+    if (!last) {
       sums = SumGroup<kFar>(plan, rows, index + kGroup, ahead - kGroup, kernel,
                             &summed);
     }
     if (HWY_UNLIKELY(!ordinary)) {
+      FUSEDNORM_NO_UNROLL
       for (int g = 0; g < kGroup; ++g) {
         ExceptionalRow(plan, rows, index + g, (stored >> g & 1) != 0);
       }
       continue;
-    }
-    if (plan.has[kRstd]) {
-      for (int g = 0; g < kGroup; ++g) {
-        *reinterpret_cast<float*>(rows.Row(kRstd, index + g)) = rstd[g];
-      }
     }
     OutputGroup<kFar>(plan, rows, index, rstd, ahead, kernel);
   }

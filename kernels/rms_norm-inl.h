@@ -16,6 +16,7 @@ namespace HWY_NAMESPACE {
 template <class T>
 struct NothingAdded {
   static constexpr int kTogether = kGroup;
+  static constexpr Fused kFused = Fused::kInTurn;
   static constexpr int64_t kAlone = T::kSize == 4 ? 1024 : kNeverAlone;
 
   explicit NothingAdded(const Plan&) {}
@@ -34,6 +35,7 @@ class RmsNormKernel {
   static constexpr int kTogether = Added::kTogether;
   static constexpr int64_t kAlone = kRstdIsGiven ? kNeverAlone : Added::kAlone;
   static constexpr bool kPrepares = false;
+  static constexpr Fused kFused = UnlessNoWeight<Weight>(Added::kFused);
   static constexpr bool kSumFetchesX = false;
   using Input = SquareInput<T>;
 

@@ -21,6 +21,7 @@ template <class T>
 class ResidualAdded {
  public:
   static constexpr int kTogether = kTogetherOfSeveral;
+  static constexpr Fused kFused = kFusedByRow;
   static constexpr int64_t kAlone = kNeverAlone;
 
   explicit ResidualAdded(const Plan& plan)

@@ -25,10 +25,13 @@
 // Loops over vectors in arrays must unroll completely, or the arrays live in
 // memory.
 #undef FUSEDNORM_UNROLL
+#undef FUSEDNORM_NO_UNROLL
 #if HWY_COMPILER_CLANG
 #define FUSEDNORM_UNROLL _Pragma("clang loop unroll(full)")
+#define FUSEDNORM_NO_UNROLL _Pragma("clang loop unroll(disable)")
 #else
 #define FUSEDNORM_UNROLL _Pragma("GCC unroll 16")
+#define FUSEDNORM_NO_UNROLL _Pragma("GCC unroll 1")
 #endif
 
 // Passes' bodies: part of the loop, compiled for the loop's target.
@@ -412,11 +415,12 @@ struct GroupData {
   RowData fetched[kGroup];
 };
 
+constexpr size_t kLine = 64;
+
 // Fetches kCount elements from element i of a row on, one line at a time. Into
 // the second level: the first is full of the rows at work.
 template <int64_t kSize, size_t kCount>
 HWY_INLINE void FetchElements(const char* row, size_t i) {
-  constexpr size_t kLine = 64;
   constexpr size_t kBytes = kCount * static_cast<size_t>(kSize);
   const size_t offset = i * static_cast<size_t>(kSize);
   if (kBytes < kLine && offset % kLine >= kBytes) return;  // Fetched already.
@@ -461,6 +465,23 @@ class Tail {
   RowData origin_;
   size_t bytes_[kRowOperands];
 };
+
+// The last distances, 2 and 1.
+HWY_INLINE float FoldBlock(V4 v) {
+  v = hn::Add(v, hn::Shuffle1032(v));
+  v = hn::Add(v, hn::Shuffle2301(v));
+  return hn::GetLane(v);
+}
+
+// The same of four rows: lane i is the sum of row i.
+HWY_INLINE V4 FoldBlocks(V4 r0, V4 r1, V4 r2, V4 r3) {
+  const D4 d;
+  const V4 r01 =
+      hn::Add(hn::ConcatLowerLower(d, r1, r0), hn::ConcatUpperUpper(d, r1, r0));
+  const V4 r23 =
+      hn::Add(hn::ConcatLowerLower(d, r3, r2), hn::ConcatUpperUpper(d, r3, r2));
+  return hn::Add(hn::ConcatEven(d, r23, r01), hn::ConcatOdd(d, r23, r01));
+}
 
 // The 64 lanes of the sum.
 class Lanes {
@@ -513,8 +534,22 @@ class Lanes {
     }
   }
 
-  // The whole sums of four rows of even and odd elements, for vectors of four
-  // blocks: one fold of full vectors instead of four. Lane i is that of row i.
+  // The whole sums of four rows: lane i is that of row i.
+  template <bool kEvenOdd>
+  static HWY_INLINE V4 FoldFour(Lanes (&rows)[kGroup]) {
+    if constexpr (kEvenOdd && kPairs == 2) {
+      return FoldFourEvenOdd(rows);
+    } else {
+      return FoldBlocks(rows[0].template FoldToBlock<kEvenOdd>(),
+                        rows[1].template FoldToBlock<kEvenOdd>(),
+                        rows[2].template FoldToBlock<kEvenOdd>(),
+                        rows[3].template FoldToBlock<kEvenOdd>());
+    }
+  }
+
+ private:
+  // Even and odd elements in vectors of four blocks: one fold of full vectors
+  // instead of four.
   static HWY_INLINE V4 FoldFourEvenOdd(const Lanes (&rows)[kGroup]) {
     VF even[kGroup];
     VF odd[kGroup];
@@ -523,17 +558,16 @@ class Lanes {
       even[g] = hn::Add(rows[g].lanes_[0].a, rows[g].lanes_[1].a);
       odd[g] = hn::Add(rows[g].lanes_[0].b, rows[g].lanes_[1].b);
     }
-    const VF sums = hn::Add(FoldFour(even), FoldFour(odd));
+    const VF sums = hn::Add(FoldVectors(even), FoldVectors(odd));
     const DF d;
     alignas(64) constexpr int32_t kRows[16] = {0, 8, 4, 12};
     return LowestBlock(
         d, hn::TableLookupLanes(sums, hn::SetTableIndices(d, kRows)));
   }
 
- private:
   // Four vectors, each folded to one lane: the first lanes of the blocks are
   // those of v[0], v[2], v[1], v[3].
-  static HWY_INLINE VF FoldFour(const VF (&v)[kGroup]) {
+  static HWY_INLINE VF FoldVectors(const VF (&v)[kGroup]) {
     const DF d;
     const VF v01 = hn::Add(hn::ConcatLowerLower(d, v[1], v[0]),
                            hn::ConcatUpperUpper(d, v[1], v[0]));
@@ -572,36 +606,20 @@ class Lanes {
   Pair lanes_[kPairs];
 };
 
-// The last distances, 2 and 1.
-HWY_INLINE float FoldBlock(V4 v) {
-  v = hn::Add(v, hn::Shuffle1032(v));
-  v = hn::Add(v, hn::Shuffle2301(v));
-  return hn::GetLane(v);
-}
-
-// The same of four rows: lane i is the sum of row i.
-HWY_INLINE V4 FoldBlocks(V4 r0, V4 r1, V4 r2, V4 r3) {
-  const D4 d;
-  const V4 r01 =
-      hn::Add(hn::ConcatLowerLower(d, r1, r0), hn::ConcatUpperUpper(d, r1, r0));
-  const V4 r23 =
-      hn::Add(hn::ConcatLowerLower(d, r3, r2), hn::ConcatUpperUpper(d, r3, r2));
-  return hn::Add(hn::ConcatEven(d, r23, r01), hn::ConcatOdd(d, r23, r01));
-}
-
 // The sums below are functions of their own, shared by all operations that have
 // the same input: a class with
 //   kEvenOdd, kStored  (the operand that it stores, or kOperands)
 //   Add(lanes, p, row, i)  adds the term of the Pair at element i, pair p of a
 //                          step, and may store it too
 
-// One chunk of a row, down to the last block of lanes. kFetches: x of the row
-// that is `ahead` rows further is fetched meanwhile.
-template <bool kFetches, class Input>
+// Whoever sums may do something else meanwhile: beside(i) at each whole step.
+
+// One chunk of a row, down to the last block of lanes. kFused: `beside` is work
+// of its own, and the row is whole steps.
+template <bool kFused, class Input, class Beside>
 HWY_INLINE V4 SumChunk(const Plan& plan, const Rows& rows, int64_t index,
-                       size_t begin, size_t end, int64_t ahead,
-                       const Input& input) {
-  const char* fetched = rows.Row(kX, index + ahead);
+                       size_t begin, size_t end, const Input& input,
+                       const Beside& beside) {
   const auto add_step = [&](Lanes& acc, const RowData& r, size_t i)
                             FUSEDNORM_LAMBDA {
                               FUSEDNORM_UNROLL
@@ -612,7 +630,7 @@ HWY_INLINE V4 SumChunk(const Plan& plan, const Rows& rows, int64_t index,
   const RowData row(rows, index);
   Lanes top;
   size_t block = begin;
-  if constexpr (kPairs == 2 && Input::kSize != 0) {
+  if constexpr (!kFused && kPairs == 2 && Input::kSize != 0) {
     // A block is four chains of fma here, too few to keep a core busy: with two
     // blocks side by side the statistic of a row in cache takes 0.82 to 0.86 of
     // the time (Skylake). Of no use where each vector is a branch.
@@ -622,7 +640,7 @@ HWY_INLINE V4 SumChunk(const Plan& plan, const Rows& rows, int64_t index,
         FUSEDNORM_UNROLL
         for (size_t b = 0; b < 2; ++b) {
           const size_t k = i + b * kBlock;
-          if (kFetches) FetchElements<Input::kSize, kStep>(fetched, k);
+          beside(k);
           add_step(acc[b], row, k);
         }
       }
@@ -635,10 +653,10 @@ HWY_INLINE V4 SumChunk(const Plan& plan, const Rows& rows, int64_t index,
     Lanes acc;
     size_t i = block;
     for (; i + kStep <= block_end; i += kStep) {
-      if (kFetches) FetchElements<Input::kSize, kStep>(fetched, i);
+      beside(i);
       add_step(acc, row, i);
     }
-    if (HWY_UNLIKELY(i < block_end)) {
+    if (!kFused && HWY_UNLIKELY(i < block_end)) {
       const Tail tail(plan, rows, index, i);
       add_step(acc, tail.row(), 0);
       if (Input::kStored != kOperands) tail.CopyBack(Input::kStored);
@@ -648,48 +666,41 @@ HWY_INLINE V4 SumChunk(const Plan& plan, const Rows& rows, int64_t index,
   return top.template FoldToBlock<Input::kEvenOdd>();
 }
 
-// The whole sum of one row.
+// The whole sum of one row. kFetches: x of the row that is `ahead` rows further
+// is fetched meanwhile.
 template <bool kFetches = false, class Input>
 HWY_NOINLINE double SumRow(const Plan& plan, const Rows& rows, int64_t index,
                            const Input& input_in, int64_t ahead = 0) {
   const Input input = input_in;  // As RowData.
   const size_t width = static_cast<size_t>(plan.width);
+  const char* fetched = rows.Row(kX, index + ahead);
+  const auto fetch = [&](size_t i) FUSEDNORM_LAMBDA {
+    if (kFetches) FetchElements<Input::kSize, kStep>(fetched, i);
+  };
   double sum = 0;
   for (size_t chunk = 0; chunk < width; chunk += kChunk) {
     const size_t end = HWY_MIN(chunk + kChunk, width);
     sum += static_cast<double>(FoldBlock(
-        SumChunk<kFetches>(plan, rows, index, chunk, end, ahead, input)));
+        SumChunk<false>(plan, rows, index, chunk, end, input, fetch)));
   }
   return sum;
 }
 
-// The sums of four rows of whole steps, at most a block, side by side: for
-// registers that hold 4 * 64 lanes. Sums of squares are never -0, so that
-// adding the one block to +0 would change nothing.
-template <bool kFetches, class Input>
-HWY_INLINE V4 SumShortRows(const Plan& plan, const Rows& rows, int64_t index,
-                           const Input& input, int64_t ahead) {
-  const size_t width = static_cast<size_t>(plan.width);
-  Lanes acc[kGroup];
-  const GroupData group(rows, index, ahead);
-  for (size_t i = 0; i < width; i += kStep) {
+// The sums of a group, side by side: for whole steps, and registers that hold
+// 4 * 64 lanes.
+template <class Input, class Beside>
+HWY_INLINE void SumInTurn(const GroupData& group, size_t begin, size_t end,
+                          const Input& input, const Beside& beside,
+                          Lanes (&acc)[kGroup]) {
+  for (size_t i = begin; i < end; i += kStep) {
+    beside(i);
     FUSEDNORM_UNROLL
     for (int g = 0; g < kGroup; ++g) {
-      if (kFetches)
-        FetchElements<Input::kSize, kStep>(group.fetched[g].data[kX], i);
       FUSEDNORM_UNROLL
       for (size_t p = 0; p < kPairs; ++p) {
         input.Add(acc[g], p, group.row[g], i + p * 2 * kLanes);
       }
     }
-  }
-  if constexpr (Input::kEvenOdd) {
-    return Lanes::FoldFourEvenOdd(acc);
-  } else {
-    return FoldBlocks(acc[0].template FoldToBlock<false>(),
-                      acc[1].template FoldToBlock<false>(),
-                      acc[2].template FoldToBlock<false>(),
-                      acc[3].template FoldToBlock<false>());
   }
 }
 
@@ -699,13 +710,27 @@ HWY_NOINLINE V4 SumRows(const Plan& plan, const Rows& rows, int64_t index,
                         const Input& input_in, int64_t ahead) {
   const Input input = input_in;
   const size_t width = static_cast<size_t>(plan.width);
+  const GroupData group(rows, index, ahead);
   if (kPairs == 2 && width <= kBlock && width % kStep == 0) {
-    return SumShortRows<kFetches>(plan, rows, index, input, ahead);
+    // Sums of squares are never -0: adding the one block to +0 would change
+    // nothing.
+    Lanes acc[kGroup];
+    const auto fetch = [&](size_t i) FUSEDNORM_LAMBDA {
+      FUSEDNORM_UNROLL
+      for (int g = 0; kFetches && g < kGroup; ++g) {
+        FetchElements<Input::kSize, kStep>(group.fetched[g].data[kX], i);
+      }
+    };
+    SumInTurn(group, 0, width, input, fetch, acc);
+    return Lanes::FoldFour<Input::kEvenOdd>(acc);
   }
   V4 block[kGroup];
   for (int g = 0; g < kGroup; ++g) {
-    block[g] =
-        SumChunk<kFetches>(plan, rows, index + g, 0, width, ahead, input);
+    const char* fetched = rows.Row(kX, index + g + ahead);
+    const auto fetch = [&](size_t i) FUSEDNORM_LAMBDA {
+      if (kFetches) FetchElements<Input::kSize, kStep>(fetched, i);
+    };
+    block[g] = SumChunk<false>(plan, rows, index + g, 0, width, input, fetch);
   }
   return FoldBlocks(block[0], block[1], block[2], block[3]);
 }

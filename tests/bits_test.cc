@@ -132,6 +132,32 @@ TEST_P(UniformDType, EveryWidthAndOption) {
   RecordCount(before);
 }
 
+// Far from the cache the outputs of a group share a loop with the sums of the
+// next: each number of rows of every kind, so that exceptional ones stand at
+// every place. In place nothing is stored past the cache.
+TEST_P(UniformDType, FarFromTheCache) {
+  const std::vector<Implementation> targets = Targets();
+  const DType dtype = GetParam();
+  Random random;
+  for (int64_t rows = 8; rows <= 24; rows += Subset() ? 5 : 1) {
+    for (int64_t width : {128, 256, 576, 1037, 1088, 2112}) {
+      Call add = MakeCall(random, dtype, dtype, dtype, {rows, width});
+      add.weight = Weight(random, dtype, width);
+      for (Call call : {WithoutResidual(add), add}) {
+        call.options = random.Pick(AllOptions(random, call.is_add()));
+        call.options.nontemporal = Nontemporal::kAlways;
+        for (bool residual_out : {true, false}) {
+          if (!residual_out) call.residual_out = Buffer();
+          const Results expected = RunCall(Reference(), call);
+          ASSERT_TRUE(ExpectSame(expected, call, targets));
+          ASSERT_TRUE(
+              ExpectSame(expected, call, targets, {Over::kX, Over::kNothing}));
+        }
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Bits, UniformDType, testing::ValuesIn(kFloatDTypes),
                          [](const auto& dtype) { return Name(dtype.param); });
 

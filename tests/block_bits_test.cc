@@ -267,7 +267,7 @@ TEST_P(BlockBits, EveryNumberOfRows) {
   Random random;
   for (DType dtype : kFloatDTypes) {
     for (int64_t rows = 1; rows <= 40; rows += Subset() ? 7 : 1) {
-      for (int64_t width : {16, 100, 520}) {
+      for (int64_t width : {16, 100, 520, 576}) {
         BlockCall call = MakeCall(random, GetParam(), {dtype, dtype, dtype},
                                   Packed({rows, width}));
         call.x = RandomInput(random, dtype, call.x.layout());

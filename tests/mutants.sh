@@ -149,8 +149,8 @@ mutant vector-mean-subtracted $simd \
     const VF mean = hn::Mul(total, hn::Set(DF(), 0.5f / kLanes));
     lanes.AddSquare(p, {hn::Sub(u.a, mean), hn::Sub(u.b, mean)});'
 mutant vector-wrong-axis $simd \
-  'SumChunk<kFetches>(plan, rows, index + g, 0, width, ahead, input);' \
-  'SumChunk<kFetches>(plan, rows, index, 0, width, ahead, input);'
+  'SumChunk<false>(plan, rows, index + g, 0, width, input, fetch);' \
+  'SumChunk<false>(plan, rows, index, 0, width, input, fetch);'
 mutant vector-tail-left-out-of-the-sum $simd \
   'add_step(acc, tail.row(), 0);' \
   'if (i == begin) add_step(acc, tail.row(), 0);'
@@ -212,6 +212,22 @@ mutant vector-statistic-of-the-next-group $norm \
       sums = SumRows<false>(plan, rows, index + kGroup, kernel.input(), 0);
     }
     const bool ordinary = GroupStatistic(sums, width, plan.eps, rstd);'
+mutant vector-fused-sums-of-the-same-group $norm \
+  'const GroupData next(rows, index + kGroup, 0);' \
+  'const GroupData next(rows, index, 0);'
+mutant vector-fused-sum-of-the-same-row $norm \
+  'const int64_t next = index + kGroup + g;' \
+  'const int64_t next = index + g;'
+mutant vector-fused-rstd-of-the-first-row $norm \
+  'const VF r = hn::Set(DF(), rstd[g]);' \
+  'const VF r = hn::Set(DF(), rstd[0]);'
+mutant vector-fused-blocks-as-one $norm \
+  'for (int g = 0; g < kGroup; ++g) top[g].AddLanes(acc[g]);' \
+  'for (int g = 0; g < kGroup; ++g) top[g] = acc[g];'
+mutant vector-fused-unprepared-taken-for-stored $norm \
+  '*summed &= ~(1u << g);
+      continue;' \
+  'continue;'
 mutant vector-nan-of-a-given-rstd $norm \
   'return rstd == rstd ? rstd : std::numeric_limits<float>::quiet_NaN();' \
   'return rstd;'
