@@ -30,7 +30,7 @@ constexpr int64_t kMaxRounds = 301;
 // that are shorter are taken when it is away, if that takes no longer than this
 // share of the time for all.
 constexpr double kShortSampleSeconds = 1e-3;
-constexpr double kPatience = 3;
+constexpr double kPatience = 1;
 
 // With one thread its own time, so that the turns of other processes do not
 // count; with more the time that passes.

@@ -160,6 +160,12 @@ HWY_INLINE void OutputStep(const RowData& row, const RowData& fetched, size_t i,
   }
 }
 
+// Near the cache the outputs of rows from this many bytes on begin at the end:
+// what the sum has read last is still in the first level (0.95 of the time for
+// f32 at 1x16384, 0.97 at 1x8192 on Emerald Rapids; shorter rows lose up to
+// 4 %).
+constexpr int64_t kBackwardsBytes = 32 * 1024;
+
 // The output pass of one row, that at `index`.
 template <bool kFar, class Kernel>
 HWY_INLINE void OutputRow(const Plan& plan, const Rows& rows, int64_t index,
@@ -167,11 +173,15 @@ HWY_INLINE void OutputRow(const Plan& plan, const Rows& rows, int64_t index,
                           float rstd, const Kernel& kernel) {
   const size_t width = static_cast<size_t>(plan.width);
   const VF r = hn::Set(DF(), rstd);
-  size_t i = 0;
-  for (; i + kStep <= width; i += kStep) {
+  const size_t whole = width - width % kStep;
+  const bool backwards =
+      !kFar && plan.width * Kernel::Codec::kSize >= kBackwardsBytes;
+  size_t i = backwards ? whole - kStep : 0;
+  const size_t step = backwards ? 0 - size_t{kStep} : kStep;
+  for (size_t left = whole; left > 0; left -= kStep, i += step) {
     OutputStep<kFar>(row, fetched, i, r, kernel);
   }
-  if (HWY_UNLIKELY(i < width)) {
+  if (HWY_UNLIKELY(whole < width)) {
     const Kernel copy = kernel;  // See RowData.
     OutputTail(plan, rows, index, rstd, copy);
   }
@@ -215,7 +225,10 @@ HWY_INLINE bool GroupStatistic(V4 sums, float width, float eps, float* rstd) {
 template <bool kFar, class Kernel>
 HWY_INLINE V4 SumGroup(const Plan& plan, const Rows& rows, int64_t index,
                        int64_t ahead, Kernel& kernel, unsigned* summed) {
-  constexpr bool kFetches = kFar && Kernel::kSumFetchesX;
+  // Fused rows are fetched elsewhere, and these sums are long code.
+  constexpr bool kFetches =
+      kFar && Kernel::kSumFetchesX &&
+      !(Kernel::kPrepares && Kernel::kFused != Fused::kNever);
   *summed = (1u << kGroup) - 1;
   if constexpr (Kernel::kPrepares) {
     alignas(16) float sums[kGroup];
