@@ -45,7 +45,8 @@ struct Kernel {
 //   warm       one call that is not timed comes before each sample
 //   min_calls  per sample; more where a call is short
 //   threads    that a kernel uses
-//   seconds    for all of it, unless the fewest rounds take longer
+//   seconds    for all of it, unless the fewest rounds take longer; with one
+//              thread as long again to wait for the core to be alone
 using Samples = std::vector<double>;
 std::vector<Samples> TimeInTurn(const std::vector<Kernel>& kernels, bool warm,
                                 int64_t min_calls, int threads, double seconds);

@@ -133,8 +133,9 @@ TEST_P(UniformDType, EveryWidthAndOption) {
 }
 
 // Far from the cache the outputs of a group share a loop with the sums of the
-// next: each number of rows of every kind, so that exceptional ones stand at
-// every place. In place nothing is stored past the cache.
+// next: each number of rows, ordinary ones alone or of every kind, so that
+// exceptional ones stand at every place. In place nothing is stored past the
+// cache.
 TEST_P(UniformDType, FarFromTheCache) {
   const std::vector<Implementation> targets = Targets();
   const DType dtype = GetParam();
@@ -142,6 +143,10 @@ TEST_P(UniformDType, FarFromTheCache) {
   for (int64_t rows = 8; rows <= 24; rows += Subset() ? 5 : 1) {
     for (int64_t width : {128, 256, 576, 1037, 1088, 2112}) {
       Call add = MakeCall(random, dtype, dtype, dtype, {rows, width});
+      if (random.Chance(50)) {
+        add.x.Fill(random, Data::kNormal);
+        add.residual.Fill(random, Data::kNormal);
+      }
       add.weight = Weight(random, dtype, width);
       for (Call call : {WithoutResidual(add), add}) {
         call.options = random.Pick(AllOptions(random, call.is_add()));
