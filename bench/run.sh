@@ -5,7 +5,7 @@
 #   bench/run.sh [--quick | --full] [--check | --expect] [--filter REGEX]
 #                [--threads N] [--processes N] [--out FILE]
 #
-#   --quick      the core, some 20 seconds; --full: everything, 10 minutes
+#   --quick      the core, a minute; --full: everything, 10 to 25 minutes
 #   --check      a quick run; status 3 on a drop against bench/expectations/
 #   --expect     a quick run in five processes that writes them
 #   --filter     benchmarks whose name matches, of all (see bench_norms.cc)
