@@ -62,11 +62,11 @@ double SecondsOfAdditions() {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Whether this thread has its core to itself: as far as it has seen until now,
-// or at first for a core of today, which does at least four in a cycle.
-bool IsAlone() {
+// Whether they show that this thread has its core to itself: as far as it has
+// seen until now, or at first for a core of today, which does at least four in
+// a cycle.
+bool IsAlone(double seconds) {
   static double best = kAdditions / (4 * ClockGHz() * 1e9);
-  const double seconds = SecondsOfAdditions();
   best = std::min(best, seconds);
   return seconds < 1.35 * best;
 }
@@ -152,7 +152,11 @@ class Patience {
   explicit Patience(double seconds) : left_(seconds) {}
   bool AtEnd() const { return left_ <= 0; }
   void WaitUntilAlone() {
-    while (!AtEnd() && !IsAlone()) left_ -= SecondsOfAdditions();
+    while (!AtEnd()) {
+      const double seconds = SecondsOfAdditions();
+      if (IsAlone(seconds)) return;
+      Lose(seconds);
+    }
   }
   void Lose(double seconds) { left_ -= seconds; }
 
@@ -167,7 +171,8 @@ double Sample(const Kernel& kernel, int64_t calls, bool warm, int threads,
     patience->WaitUntilAlone();
     if (warm) kernel.run(1);
     const double seconds = Seconds(kernel, calls, threads);
-    if (patience->AtEnd() || seconds > kShortSampleSeconds || IsAlone()) {
+    if (patience->AtEnd() || seconds > kShortSampleSeconds ||
+        IsAlone(SecondsOfAdditions())) {
       return seconds / static_cast<double>(calls);
     }
     patience->Lose(seconds);
