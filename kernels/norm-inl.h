@@ -329,7 +329,9 @@ HWY_INLINE void OutputGroup(const Plan& plan, const Rows& rows, int64_t index,
                             const float* rstd, int64_t ahead,
                             const Kernel& kernel) {
   constexpr bool kIsF32 = Kernel::Codec::kSize == 4;
-  const bool far_in_turn = Kernel::kRstdIsGiven &&  // Others are fused.
+  // Those that are fused have this for a last group alone.
+  constexpr bool kApart = Kernel::kFused == Fused::kNever;
+  const bool far_in_turn = (Kernel::kRstdIsGiven || (kApart && kIsF32)) &&
                            FarRowsInTurn<typename Kernel::Codec>(plan);
   if (kFar ? far_in_turn : !kIsF32) {
     return OutputInTurn<kFar>(plan, rows, index, rstd, ahead, kernel);
