@@ -1,7 +1,6 @@
 // The C ABI on top of the C++ functions' common path.
 #include <cstddef>
 #include <cstring>
-#include <initializer_list>
 
 #include "fusednorm/c.h"
 #include "fusednorm/fusednorm.h"
@@ -16,6 +15,7 @@ using fusednorm::Options;
 using fusednorm::Status;
 using fusednorm::StatusCode;
 using fusednorm::internal::Argument;
+using fusednorm::internal::Arguments;
 using fusednorm::internal::Backend;
 using fusednorm::internal::Error;
 using fusednorm::internal::Op;
@@ -81,8 +81,7 @@ Status ReadOptions(const fusednorm_options* given, Options* options) {
   return {};
 }
 
-fusednorm_status Run(Op op, Backend backend,
-                     std::initializer_list<Argument> arguments,
+fusednorm_status Run(Op op, Backend backend, const Arguments& arguments,
                      const fusednorm_options* options,
                      const void* per_row = nullptr) {
   Options read;

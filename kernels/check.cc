@@ -2,6 +2,7 @@
 
 #include <cinttypes>
 #include <cmath>
+#include <optional>
 
 #include "kernels/error.h"
 #include "kernels/overlap.h"
@@ -133,7 +134,8 @@ Status CheckShape(const Slot& slot, const ConstTensor& t,
 
 // A view of at least one row as bytes; refuses null and misaligned data, and
 // sizes that leave the address space.
-Status MakeByteView(const char* name, const ConstTensor& t, ByteView* view) {
+Status MakeByteView(const char* name, ByteView* view) {
+  const ConstTensor& t = *view->tensor;
   if (t.data == nullptr) return Error(kInvalid, "%s.data is null", name);
   const int64_t size = SizeOf(t.dtype);
   view->begin = reinterpret_cast<uintptr_t>(t.data);
@@ -144,15 +146,12 @@ Status MakeByteView(const char* name, const ConstTensor& t, ByteView* view) {
   bool fits =
       !__builtin_mul_overflow(t.shape[t.rank - 1], size, &view->row_bytes);
   view->extent = view->row_bytes;
-  view->axes = 0;
   for (int axis = 0; fits && axis < t.rank - 1; ++axis) {
     if (t.shape[axis] == 1) continue;
     int64_t stride, reach;
     fits = !__builtin_mul_overflow(t.strides[axis], size, &stride) &&
            !__builtin_mul_overflow(stride, t.shape[axis] - 1, &reach) &&
            !__builtin_add_overflow(view->extent, reach, &view->extent);
-    view->count[view->axes] = t.shape[axis];
-    view->stride[view->axes++] = stride;
   }
   uintptr_t end;
   fits = fits && !__builtin_add_overflow(
@@ -184,22 +183,25 @@ bool SameView(const ConstTensor& a, const ConstTensor& b) {
   return true;
 }
 
+// An argument that there is.
+struct Present {
+  const Slot* slot;
+  ByteView bytes;
+};
+
 // Outputs against everything else.
-Status CheckOverlaps(const Signature& signature, const Arguments& arguments,
-                     const ByteView (&views)[kOperands]) {
-  const Slot* end = signature.slots + signature.count;
-  for (const Slot* output = signature.slots; output != end; ++output) {
-    const ConstTensor* t = arguments.tensor[output->operand];
-    if (!IsOutput(*output) || t == nullptr) continue;
-    const ByteView& view = views[output->operand];
-    for (const Slot* other = signature.slots; other != end; ++other) {
-      const ConstTensor* u = arguments.tensor[other->operand];
-      if (other == output || u == nullptr) continue;
-      const bool may_alias = (output->aliases >> other->operand & 1u) != 0;
-      if (may_alias && SameView(*t, *u)) continue;
-      if (!Overlap(view, views[other->operand])) continue;
-      return Error(kInvalid, "%s at %p overlaps %s at %p", output->name,
-                   t->data, other->name, u->data);
+Status CheckOverlaps(const Present* begin, const Present* end) {
+  for (const Present* output = begin; output != end; ++output) {
+    if (!IsOutput(*output->slot)) continue;
+    for (const Present* other = begin; other != end; ++other) {
+      if (other == output || !Overlap(output->bytes, other->bytes)) continue;
+      const ConstTensor& t = *output->bytes.tensor;
+      const ConstTensor& u = *other->bytes.tensor;
+      const bool may_alias =
+          (output->slot->aliases >> other->slot->operand & 1u) != 0;
+      if (may_alias && SameView(t, u)) continue;
+      return Error(kInvalid, "%s at %p overlaps %s at %p", output->slot->name,
+                   t.data, other->slot->name, u.data);
     }
   }
   return {};
@@ -264,8 +266,8 @@ int64_t ByteStride(const ConstTensor& t, const ConstTensor& x, int axis) {
 
 // Leading axes, innermost first while they are gathered: those of size 1
 // dropped, those that continue each other in every operand merged.
-void FillAxes(const Arguments& arguments, const Plan& plan, Geometry* g) {
-  const ConstTensor& x = *arguments.tensor[kX];
+void FillAxes(const Present* present, const ConstTensor& x, const Plan& plan,
+              Geometry* g) {
   g->axes = 0;
   for (int axis = x.rank - 2; axis >= 0; --axis) {
     const int64_t count = x.shape[axis];
@@ -274,7 +276,7 @@ void FillAxes(const Arguments& arguments, const Plan& plan, Geometry* g) {
     int64_t stride[kOperands];
     for (int n = 0; n < plan.count; ++n) {
       const Operand k = plan.operands[n];
-      stride[k] = ByteStride(*arguments.tensor[k], x, axis);
+      stride[k] = ByteStride(*present[n].bytes.tensor, x, axis);
       continues =
           continues && stride[k] == g->axis[0].stride[k] * g->axis[0].count;
     }
@@ -339,8 +341,9 @@ Status CheckOperation(Op op, const Arguments& arguments,
 
 // The values per row: rstd is an option, or an argument of operations that
 // are about nothing else.
-Status AddPerRow(const Signature& signature, const Options& options,
-                 Arguments* arguments) {
+Status MakePerRow(const Signature& signature, const ConstTensor& x,
+                  const void* argument, const Options& options,
+                  std::optional<ConstTensor>* per_row) {
   const Slot& slot = signature.slots[signature.count - 1];
   const bool is_option = IsPerRow(slot) && !slot.required;
   if (options.rstd != nullptr && !is_option) {
@@ -348,41 +351,46 @@ Status AddPerRow(const Signature& signature, const Options& options,
                  static_cast<void*>(options.rstd));
   }
   if (!IsPerRow(slot)) return {};
-  const void* data = is_option ? options.rstd : arguments->per_row;
+  const void* data = is_option ? options.rstd : argument;
   if (data == nullptr) return {};
-  const ConstTensor& x = *arguments->tensor[kX];
   const DType dtype = slot.operand == kSums ? DType::kF64 : DType::kF32;
   if (x.dtype == DType::kF64 && dtype == DType::kF32) {
     return Error(kUnsupported, "rstd is %p: not offered for f64", data);
   }
-  arguments->per_row_view = PerRowTensor(x, data, dtype);
-  arguments->tensor[slot.operand] = &*arguments->per_row_view;
+  *per_row = PerRowTensor(x, data, dtype);
   return {};
 }
 
 }  // namespace
 
-Status Check(Op op, Arguments* arguments, const Options& options, Plan* plan,
-             Geometry* geometry) {
+Status Check(Op op, const Arguments& arguments, const void* per_row,
+             const Options& options, Plan* plan, Geometry* geometry) {
   const Signature signature = SignatureOf(op);
   const Slot* end = signature.slots + signature.count;
   const char* x_name = signature.slots->name;
-  const ConstTensor* x = arguments->tensor[kX];
+  const ConstTensor* x = arguments.tensor[kX];
   if (x == nullptr) return Error(kInvalid, "%s is null", x_name);
   Status status = CheckX(x_name, *x, &geometry->rows);
   if (status.ok()) status = CheckOptions(options);
-  if (status.ok()) status = AddPerRow(signature, options, arguments);
+  std::optional<ConstTensor> per_row_tensor;
+  if (status.ok()) {
+    status = MakePerRow(signature, *x, per_row, options, &per_row_tensor);
+  }
   if (!status.ok()) return status;
   const bool empty = geometry->rows == 0;
   FillPlan(op, *x, options, plan);
-  ByteView views[kOperands];
+  Present present[kOperands];
   for (const Slot* slot = signature.slots; slot != end; ++slot) {
     const Operand k = slot->operand;
-    const ConstTensor* t = arguments->tensor[k];
+    const ConstTensor* t = arguments.tensor[k];
+    if (IsPerRow(*slot) && per_row_tensor) t = &*per_row_tensor;
     if (t == nullptr) {
       if (!slot->required || (empty && IsPerRow(*slot))) continue;
       return Error(kInvalid, "%s is null", slot->name);
     }
+    Present* const argument = &present[plan->count];
+    argument->slot = slot;
+    argument->bytes.tensor = t;
     if (!IsPerRow(*slot)) {
       status = CheckDType(*slot, *t, *x, x_name);
       if (status.ok()) status = CheckShape(*slot, *t, *x);
@@ -390,8 +398,9 @@ Status Check(Op op, Arguments* arguments, const Options& options, Plan* plan,
     // Without rows only dweight is written, if it has elements.
     const bool used = !empty || (slot->role == Role::kDWeight && !IsEmpty(*t));
     if (status.ok() && used) {
-      status = MakeByteView(slot->name, *t, &views[k]);
-      if (status.ok() && IsOutput(*slot) && OverlapsItself(views[k])) {
+      ByteView* const bytes = &argument->bytes;
+      status = MakeByteView(slot->name, bytes);
+      if (status.ok() && IsOutput(*slot) && OverlapsItself(*bytes)) {
         status = Error(kInvalid, "%s: its rows overlap each other", slot->name);
       }
     }
@@ -401,9 +410,9 @@ Status Check(Op op, Arguments* arguments, const Options& options, Plan* plan,
     plan->operands[plan->count++] = k;
     geometry->data[k] = static_cast<char*>(const_cast<void*>(t->data));
   }
-  status = CheckOperation(op, *arguments, options);
+  status = CheckOperation(op, arguments, options);
   if (status.ok() && !empty) {
-    status = CheckOverlaps(signature, *arguments, views);
+    status = CheckOverlaps(present, present + plan->count);
   }
   if (!status.ok()) return status;
   if (plan->has[kResidual]) {
@@ -415,7 +424,7 @@ Status Check(Op op, Arguments* arguments, const Options& options, Plan* plan,
       (op == Op::kAddRmsNorm || x->dtype == DType::kF32)) {
     plan->sum = Sum::kRounded;
   }
-  FillAxes(*arguments, *plan, geometry);
+  FillAxes(present, *x, *plan, geometry);
   return {};
 }
 

@@ -3,7 +3,7 @@
 #ifndef FUSEDNORM_KERNELS_CHECK_H_
 #define FUSEDNORM_KERNELS_CHECK_H_
 
-#include <optional>
+#include <initializer_list>
 
 #include "fusednorm/options.h"
 #include "fusednorm/status.h"
@@ -13,19 +13,27 @@
 namespace fusednorm {
 namespace internal {
 
-// The caller's views; null where an optional one is left out. Outputs are
+// A tensor as a public function passes it on; null: left out. Outputs are
 // ConstTensor here too, so that one table describes all.
-struct Arguments {
-  Arguments() { FillOperands<const ConstTensor*>(nullptr, tensor); }
-
-  const ConstTensor* tensor[kOperands];
-  // Operations about values per row: rstd, or sums of squares.
-  const void* per_row = nullptr;
-  std::optional<ConstTensor> per_row_view;  // Made by Check.
+struct Argument {
+  Operand operand;
+  const ConstTensor* view;
 };
 
-Status Check(Op op, Arguments* arguments, const Options& options, Plan* plan,
-             Geometry* geometry);
+struct Arguments {
+  Arguments(std::initializer_list<Argument> given) {
+    FillOperands<const ConstTensor*>(nullptr, tensor);
+    for (const Argument& argument : given) {
+      tensor[argument.operand] = argument.view;
+    }
+  }
+
+  const ConstTensor* tensor[kOperands];
+};
+
+// `per_row`: the values per row of operations that are about nothing else.
+Status Check(Op op, const Arguments& arguments, const void* per_row,
+             const Options& options, Plan* plan, Geometry* geometry);
 
 }  // namespace internal
 }  // namespace fusednorm

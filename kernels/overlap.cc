@@ -2,40 +2,63 @@
 
 #include <algorithm>
 
+#include "kernels/plan.h"
+
 namespace fusednorm {
 namespace internal {
 namespace {
 
-// The view's axes by falling stride.
-ByteView Sorted(ByteView view) {
-  for (int i = 1; i < view.axes; ++i) {
-    for (int j = i; j > 0 && view.stride[j] > view.stride[j - 1]; --j) {
-      std::swap(view.stride[j], view.stride[j - 1]);
-      std::swap(view.count[j], view.count[j - 1]);
+// The leading axes of more than one row, by falling stride (bytes).
+struct Axes {
+  explicit Axes(const ConstTensor& t) {
+    const int64_t size = SizeOf(t.dtype);
+    for (int axis = 0; axis < t.rank - 1; ++axis) {
+      if (t.shape[axis] == 1) continue;
+      int at = axes++;
+      for (; at > 0 && stride[at - 1] < t.strides[axis] * size; --at) {
+        stride[at] = stride[at - 1];
+        count[at] = count[at - 1];
+      }
+      stride[at] = t.strides[axis] * size;
+      count[at] = t.shape[axis];
     }
   }
-  return view;
-}
 
-bool SameAxes(const ByteView& a, const ByteView& b) {
-  return a.axes == b.axes && std::equal(a.count, a.count + a.axes, b.count) &&
-         std::equal(a.stride, a.stride + a.axes, b.stride);
+  bool operator==(const Axes& other) const {
+    return axes == other.axes && std::equal(count, count + axes, other.count) &&
+           std::equal(stride, stride + axes, other.stride);
+  }
+
+  int axes = 0;
+  int64_t count[kMaxAxes];
+  int64_t stride[kMaxAxes];
+};
+
+bool Nest(const Axes& axes, int64_t row_bytes) {
+  int64_t inner = row_bytes;
+  for (int axis = axes.axes - 1; axis >= 0; --axis) {
+    if (axes.stride[axis] < inner) return false;
+    inner += (axes.count[axis] - 1) * axes.stride[axis];
+  }
+  return true;
 }
 
 // Whether a row of a meets a row of b that lies `distance` bytes further along
-// plus some whole steps of the axes from `axis` on. Strides fall and nest, so
-// only the two multiples of a stride next to the distance can bring the rows
-// together.
-bool RowsMeet(const ByteView& a, const ByteView& b, int axis,
+// plus some whole steps of their common axes from `axis` on. Strides fall and
+// nest, so only the two multiples of a stride next to the distance can bring
+// the rows together.
+bool RowsMeet(const ByteView& a, const ByteView& b, const Axes& axes, int axis,
               int64_t distance) {
-  if (axis >= a.axes || axis >= kMaxAxes) {
+  if (axis >= axes.axes || axis >= kMaxAxes) {
     return -b.row_bytes < distance && distance < a.row_bytes;
   }
-  const int64_t steps = distance / a.stride[axis];  // Rounded towards zero.
-  const int64_t limit = a.count[axis] - 1;
+  const int64_t steps = distance / axes.stride[axis];  // Towards zero.
+  const int64_t limit = axes.count[axis] - 1;
   for (int64_t n = steps - 1; n <= steps + 1; ++n) {
     if (n < -limit || n > limit) continue;
-    if (RowsMeet(a, b, axis + 1, distance - n * a.stride[axis])) return true;
+    if (RowsMeet(a, b, axes, axis + 1, distance - n * axes.stride[axis])) {
+      return true;
+    }
   }
   return false;
 }
@@ -43,21 +66,16 @@ bool RowsMeet(const ByteView& a, const ByteView& b, int axis,
 }  // namespace
 
 bool OverlapsItself(const ByteView& view) {
-  if (view.axes == 0) return false;
-  if (view.axes == 1) return view.stride[0] < view.row_bytes;
-  const ByteView sorted = Sorted(view);
-  int64_t inner = sorted.row_bytes;
-  for (int axis = sorted.axes - 1; axis >= 0; --axis) {
-    if (sorted.stride[axis] < inner) return true;
-    inner += (sorted.count[axis] - 1) * sorted.stride[axis];
-  }
-  return false;
+  return !Nest(Axes(*view.tensor), view.row_bytes);
 }
 
 bool RowsOverlap(const ByteView& a, const ByteView& b) {
-  if (!SameAxes(a, b) || OverlapsItself(a) || OverlapsItself(b)) return true;
-  return RowsMeet(Sorted(a), Sorted(b), 0,
-                  static_cast<int64_t>(b.begin - a.begin));
+  const Axes axes(*a.tensor);
+  if (!(axes == Axes(*b.tensor)) || !Nest(axes, a.row_bytes) ||
+      !Nest(axes, b.row_bytes)) {
+    return true;
+  }
+  return RowsMeet(a, b, axes, 0, static_cast<int64_t>(b.begin - a.begin));
 }
 
 }  // namespace internal

@@ -4,19 +4,16 @@
 
 #include <cstdint>
 
-#include "kernels/plan.h"
+#include "fusednorm/tensor.h"
 
 namespace fusednorm {
 namespace internal {
 
-// A view as bytes: rows of row_bytes at the strides of its leading axes. Axes
-// of size 1 are left out.
+// A tensor's bytes, none of whose numbers overflow.
 struct ByteView {
+  const ConstTensor* tensor;
   uintptr_t begin;
   int64_t row_bytes;
-  int axes;
-  int64_t count[kMaxAxes];
-  int64_t stride[kMaxAxes];
   int64_t extent;  // From the first byte to past the last.
 };
 

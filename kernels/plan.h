@@ -12,7 +12,7 @@
 namespace fusednorm {
 namespace internal {
 
-enum class Op {
+enum class Op : uint8_t {
   kRmsNorm,
   kAddRmsNorm,
   kRmsNormAdd,
@@ -26,7 +26,7 @@ enum class Op {
 
 // The tensors that operations are made of; each has those that signature.cc
 // lists. Values per row (rstd, sums) are tensors of width 1.
-enum Operand {
+enum Operand : uint8_t {
   kX,         // Backward: x or h.
   kResidual,  // Backward: d_residual_out.
   kDy,
@@ -88,13 +88,13 @@ struct Rows {
 // All rows of a call: `axes` leading axes, outermost first. Only the operands
 // of the plan are filled in.
 struct Geometry {
+  int64_t rows;  // The product of the counts.
+  int axes;
   char* data[kOperands];
   struct Axis {
     int64_t count;
     int64_t stride[kOperands];  // Bytes.
   } axis[kMaxAxes];
-  int axes;
-  int64_t rows;  // The product of the counts.
 };
 
 // Rows that a vector kernel works on together.

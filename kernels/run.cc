@@ -1,7 +1,6 @@
 #include "kernels/run.h"
 
 #include "kernels/backward.h"
-#include "kernels/check.h"
 #include "kernels/fp_environment.h"
 #include "kernels/parallel.h"
 #include "kernels/reference.h"
@@ -46,7 +45,7 @@ RowKernel Select(Target target, const Plan& plan) {
 
 }  // namespace
 
-Status Run(Op op, Backend backend, std::initializer_list<Argument> arguments,
+Status Run(Op op, Backend backend, const Arguments& arguments,
            const Options& options, const void* per_row) {
   // The checks too compare floats, which may raise flags.
   const ScopedFpEnvironment environment;
@@ -54,14 +53,9 @@ Status Run(Op op, Backend backend, std::initializer_list<Argument> arguments,
   Status status = CurrentTarget(&target);
   if (!status.ok()) return status;
   if (backend == Backend::kReference) target = Target::kScalar;
-  Arguments views;
-  for (const Argument& argument : arguments) {
-    views.tensor[argument.operand] = argument.view;
-  }
-  views.per_row = per_row;
   Plan plan;
   Geometry geometry;
-  status = Check(op, &views, options, &plan, &geometry);
+  status = Check(op, arguments, per_row, options, &plan, &geometry);
   if (!status.ok()) return status;
   if (op == Op::kRmsNormBackward || op == Op::kAddRmsNormBackward) {
     return RunBackward(target, &plan, geometry, options);

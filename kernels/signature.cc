@@ -4,29 +4,31 @@ namespace fusednorm {
 namespace internal {
 namespace {
 
-constexpr unsigned Bit(Operand operand) { return 1u << operand; }
+constexpr uint8_t Bit(Operand operand) {
+  return static_cast<uint8_t>(1u << operand);
+}
 
 constexpr bool kRequired = true;
 constexpr bool kOptional = false;
 
 constexpr Slot X(const char* name = "x") {
-  return {kX, name, Role::kInput, kRequired, 0};
+  return {name, kX, Role::kInput, kRequired, 0};
 }
 constexpr Slot Residual() {
-  return {kResidual, "residual", Role::kInput, kRequired, 0};
+  return {"residual", kResidual, Role::kInput, kRequired, 0};
 }
 constexpr Slot Weight(const char* name = "weight") {
-  return {kWeight, name, Role::kWeight, kOptional, 0};
+  return {name, kWeight, Role::kWeight, kOptional, 0};
 }
-constexpr Slot Out(unsigned aliases) {
-  return {kOut, "out", Role::kOutput, kRequired, aliases};
+constexpr Slot Out(uint8_t aliases) {
+  return {"out", kOut, Role::kOutput, kRequired, aliases};
 }
 constexpr Slot ResidualOut(bool required) {
-  return {kResidualOut, "residual_out", Role::kOutput, required,
+  return {"residual_out", kResidualOut, Role::kOutput, required,
           Bit(kX) | Bit(kResidual)};
 }
 constexpr Slot Rstd(Role role, bool required) {
-  return {kRstd, "rstd", role, required, 0};
+  return {"rstd", kRstd, role, required, 0};
 }
 
 constexpr Slot kRmsNormSlots[] = {X(), Weight(), Out(Bit(kX)),
@@ -47,27 +49,27 @@ constexpr Slot kRmsNormAddRmsNormSlots[] = {
     X(),
     Residual(),
     Weight("weight_post"),
-    {kWeightPre, "weight_pre", Role::kWeight, kOptional, 0},
+    {"weight_pre", kWeightPre, Role::kWeight, kOptional, 0},
     Out(Bit(kX) | Bit(kResidual)),
     ResidualOut(kRequired)};
 
 constexpr Slot kRowRstdSlots[] = {X(), Rstd(Role::kPerRowOutput, kRequired)};
 
 constexpr Slot kRowSumSquaresSlots[] = {
-    X(), {kSums, "sum_squares", Role::kPerRowOutput, kRequired, 0}};
+    X(), {"sum_squares", kSums, Role::kPerRowOutput, kRequired, 0}};
 
 constexpr Slot kRmsNormWithRstdSlots[] = {X(), Weight(), Out(Bit(kX)),
                                           Rstd(Role::kPerRowInput, kRequired)};
 
-constexpr Slot kDy = {Operand::kDy, "dy", Role::kInput, kRequired, 0};
-constexpr Slot kDWeightSlot = {kDWeight, "dweight", Role::kDWeight, kOptional,
+constexpr Slot kDy = {"dy", Operand::kDy, Role::kInput, kRequired, 0};
+constexpr Slot kDWeightSlot = {"dweight", kDWeight, Role::kDWeight, kOptional,
                                0};
 
 constexpr Slot kRmsNormBackwardSlots[] = {
     X(),
     Weight(),
     kDy,
-    {kOut, "dx", Role::kOutput, kOptional, Bit(kX) | Bit(Operand::kDy)},
+    {"dx", kOut, Role::kOutput, kOptional, Bit(kX) | Bit(Operand::kDy)},
     kDWeightSlot,
     Rstd(Role::kPerRowInput, kOptional)};
 
@@ -75,8 +77,8 @@ constexpr Slot kAddRmsNormBackwardSlots[] = {
     X("h"),
     Weight(),
     kDy,
-    {kResidual, "d_residual_out", Role::kInput, kOptional, 0},
-    {kOut, "dh", Role::kOutput, kOptional,
+    {"d_residual_out", kResidual, Role::kInput, kOptional, 0},
+    {"dh", kOut, Role::kOutput, kOptional,
      Bit(kX) | Bit(Operand::kDy) | Bit(kResidual)},
     kDWeightSlot,
     Rstd(Role::kPerRowInput, kOptional)};

@@ -8,7 +8,7 @@
 namespace fusednorm {
 namespace internal {
 
-enum class Role {
+enum class Role : uint8_t {
   kInput,        // x's shape.
   kWeight,       // One row, or x's rank with each leading axis x's or 1.
   kPerRowInput,  // Packed, one value for each row of x.
@@ -18,11 +18,11 @@ enum class Role {
 };
 
 struct Slot {
-  Operand operand;
   const char* name;
+  Operand operand;
   Role role;
   bool required;
-  unsigned aliases;  // Of an output: bits of the inputs that it may lie on.
+  uint8_t aliases;  // Of an output: bits of the inputs that it may lie on.
 };
 
 constexpr bool IsOutput(const Slot& slot) { return slot.role >= Role::kOutput; }

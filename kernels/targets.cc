@@ -74,24 +74,25 @@ const Machine& TheMachine() {
   return machine;
 }
 
-// What SetTarget chose; -1: nothing yet.
-std::atomic<int> chosen{-1};
+// In use, as the first call or SetTarget chose it; -1: nothing yet.
+std::atomic<int> current{-1};
 
 }  // namespace
 
 Status CurrentTarget(Target* target) {
-  const Machine& machine = TheMachine();
-  const int choice = chosen.load(std::memory_order_relaxed);
-  if (choice >= 0) {
-    *target = static_cast<Target>(choice);
-    return {};
+  int choice = current.load(std::memory_order_relaxed);
+  if (choice < 0) {
+    const Machine& machine = TheMachine();
+    if (machine.unknown != nullptr) {
+      return Error(StatusCode::kInvalidArgument,
+                   "FUSEDNORM_TARGET is \"%s\"; this build and CPU have: %s",
+                   machine.unknown, machine.names);
+    }
+    // Unless SetTarget comes in between.
+    const int initial = static_cast<int>(machine.initial);
+    if (current.compare_exchange_strong(choice, initial)) choice = initial;
   }
-  if (machine.unknown != nullptr) {
-    return Error(StatusCode::kInvalidArgument,
-                 "FUSEDNORM_TARGET is \"%s\"; this build and CPU have: %s",
-                 machine.unknown, machine.names);
-  }
-  *target = machine.initial;
+  *target = static_cast<Target>(choice);
   return {};
 }
 
@@ -113,7 +114,7 @@ Status SetTarget(const char* name) noexcept {
                            "target is \"%.64s\"; this build and CPU have: %s",
                            name, machine.names);
   }
-  internal::chosen.store(static_cast<int>(target), std::memory_order_relaxed);
+  internal::current.store(static_cast<int>(target), std::memory_order_relaxed);
   return {};
 }
 
