@@ -76,8 +76,9 @@ size_t BestRoof(const std::vector<Kernel>& kernels,
 }
 
 void SetCounters(benchmark::State& state, const Case& c,
-                 const std::vector<Kernel>& kernels,
-                 const std::vector<Samples>& samples, double clock) {
+                 const std::vector<Kernel>& kernels, const Timing& timing,
+                 double clock) {
+  const std::vector<Samples>& samples = timing.samples;
   const Samples& ours = samples[0];
   const double seconds = Median(ours);
   const double moved = static_cast<double>(c.MovedBytes());
@@ -89,6 +90,7 @@ void SetCounters(benchmark::State& state, const Case& c,
   state.counters["roof"] = MedianRatio(samples[best], ours);
   state.counters["roof_GB/s"] = moved / Median(samples[best]) * 1e-9;
   state.counters["ns_per_row"] = seconds / rows * 1e9;
+  state.counters["alone"] = timing.alone ? 1 : 0;
   state.counters["clock_ghz"] = clock;
   state.counters["cycles_per_32"] = seconds * clock * 1e9 / elements * 32;
   state.counters["spread"] =
@@ -119,13 +121,13 @@ void Run(benchmark::State& state, const Case& c) {
   }
   const std::vector<Kernel> kernels = problem.Kernels();
   for (auto _ : state) {
-    const std::vector<Samples> samples =
+    const Timing timing =
         TimeInTurn(kernels, !c.cold, problem.Sets(), c.threads, c.seconds);
     // Some cores slow down for wide vectors: the clock of this kernel's.
     kernels.front().run(1);
     const double clock = ClockGHz();
-    state.SetIterationTime(Median(samples[0]));
-    SetCounters(state, c, kernels, samples, clock);
+    state.SetIterationTime(Median(timing.samples[0]));
+    SetCounters(state, c, kernels, timing, clock);
   }
   if (!problem.Check()) Fail(state, "output differs after the timing");
 }

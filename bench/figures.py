@@ -18,6 +18,11 @@ def name_of(key):
     return name if key.threads == 1 else f"{name}/t{key.threads}"
 
 
+def best_runs(runs):
+    """Those that had the core to themselves, if any had."""
+    return [run for run in runs if run.get("alone")] or runs
+
+
 def load(files):
     """The context of the first file, and the median figures of each key.
 
@@ -36,6 +41,7 @@ def load(files):
                 samples[parse_name(benchmark["name"])].append(benchmark)
     figures = {}
     for key, runs in samples.items():
+        runs = best_runs(runs)
         figures[key] = {
             field: statistics.median(run[field] for run in runs)
             for field, value in runs[0].items()

@@ -151,10 +151,12 @@ class Patience {
  public:
   explicit Patience(double seconds) : left_(seconds) {}
   bool AtEnd() const { return left_ <= 0; }
-  void WaitUntilAlone() {
-    while (!AtEnd()) {
+  // False: it came to its end.
+  bool WaitUntilAlone() {
+    for (;;) {
       const double seconds = SecondsOfAdditions();
-      if (IsAlone(seconds)) return;
+      if (IsAlone(seconds)) return true;
+      if (AtEnd()) return false;
       Lose(seconds);
     }
   }
@@ -164,15 +166,15 @@ class Patience {
   double left_;
 };
 
-// Seconds per call.
+// Seconds per call; alone: whether the core was this thread's.
 double Sample(const Kernel& kernel, int64_t calls, bool warm, int threads,
-              Patience* patience) {
+              Patience* patience, bool* alone) {
   for (;;) {
-    patience->WaitUntilAlone();
+    *alone = patience->WaitUntilAlone();
     if (warm) kernel.run(1);
     const double seconds = Seconds(kernel, calls, threads);
-    if (patience->AtEnd() || seconds > kShortSampleSeconds ||
-        IsAlone(SecondsOfAdditions())) {
+    *alone = IsAlone(SecondsOfAdditions()) && *alone;
+    if (*alone || patience->AtEnd() || seconds > kShortSampleSeconds) {
       return seconds / static_cast<double>(calls);
     }
     patience->Lose(seconds);
@@ -243,9 +245,8 @@ uint8_t* Memory(size_t bytes) {
   return buffer;
 }
 
-std::vector<Samples> TimeInTurn(const std::vector<Kernel>& kernels, bool warm,
-                                int64_t min_calls, int threads,
-                                double seconds) {
+Timing TimeInTurn(const std::vector<Kernel>& kernels, bool warm,
+                  int64_t min_calls, int threads, double seconds) {
   std::vector<int64_t> calls;
   double round = 0;
   for (const Kernel& kernel : kernels) {
@@ -261,15 +262,25 @@ std::vector<Samples> TimeInTurn(const std::vector<Kernel>& kernels, bool warm,
 
   const bool waits = threads == 1;
   Patience patience(waits ? kPatience * seconds : 0);
-  std::vector<Samples> samples(kernels.size());
+  std::vector<Samples> all(kernels.size());
+  std::vector<Samples> alone(kernels.size());
   for (int64_t i = 0; i < rounds; ++i) {
     if (waits && patience.AtEnd() && i >= kMinRounds) break;
+    Samples turns;
+    bool round_alone = waits;
     for (size_t k = 0; k < kernels.size(); ++k) {
-      samples[k].push_back(
-          Sample(kernels[k], calls[k], warm, threads, &patience));
+      bool is_alone;
+      turns.push_back(
+          Sample(kernels[k], calls[k], warm, threads, &patience, &is_alone));
+      round_alone = round_alone && is_alone;
+    }
+    for (size_t k = 0; k < kernels.size(); ++k) {
+      all[k].push_back(turns[k]);
+      if (round_alone) alone[k].push_back(turns[k]);
     }
   }
-  return samples;
+  const bool enough = alone[0].size() >= static_cast<size_t>(kMinRounds);
+  return {enough ? alone : all, enough};
 }
 
 double Quantile(Samples samples, double q) {

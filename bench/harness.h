@@ -40,16 +40,25 @@ struct Kernel {
   bool is_roof = false;  // What the others are measured against.
 };
 
-// Seconds per call of each kernel, one sample per round. In a round the kernels
-// take turns, so that a slow spell of the machine hits all of them.
+using Samples = std::vector<double>;
+
+struct Timing {
+  std::vector<Samples> samples;  // Of each kernel, seconds per call.
+  // The core was this thread's alone in all of them; not known of several
+  // threads.
+  bool alone;
+};
+
+// Times each kernel once in a round. In a round the kernels take turns, so that
+// a slow spell of the machine hits all of them.
 //   warm       one call that is not timed comes before each sample
 //   min_calls  per sample; more where a call is short
 //   threads    that a kernel uses
 //   seconds    for all of it, unless the fewest rounds take longer; with one
 //              thread as long again to wait for the core to be alone
-using Samples = std::vector<double>;
-std::vector<Samples> TimeInTurn(const std::vector<Kernel>& kernels, bool warm,
-                                int64_t min_calls, int threads, double seconds);
+// Rounds in which it was not are left out where there are enough others.
+Timing TimeInTurn(const std::vector<Kernel>& kernels, bool warm,
+                  int64_t min_calls, int threads, double seconds);
 
 double Quantile(Samples samples, double q);
 inline double Median(const Samples& samples) { return Quantile(samples, 0.5); }

@@ -304,7 +304,10 @@ def load_peers(files):
             for kernel in result["kernels"]:
                 cases.setdefault(name, {}).setdefault(
                     kernel["name"], []).append(kernel)
-    return context, cases
+    return context, {
+        name: {kernel: figures_module.best_runs(runs)
+               for kernel, runs in kernels.items()}
+        for name, kernels in cases.items()}
 
 
 def peers_section(context, cases):

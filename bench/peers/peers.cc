@@ -69,15 +69,16 @@ Case MakeCase(const std::string& op, const std::string& dtype, int64_t rows,
 }
 
 void Describe(const Comparison& all, const std::vector<Kernel>& kernels,
-              const std::vector<Samples>& samples,
-              const std::vector<Difference>& differences, std::ostream& json) {
+              const Timing& timing, const std::vector<Difference>& differences,
+              std::ostream& json) {
+  const std::vector<Samples>& samples = timing.samples;
   const double moved = static_cast<double>(all.c.MovedBytes());
   json << "[";
   for (size_t k = 0; k < kernels.size(); ++k) {
     const double median = Median(samples[k]);
     json << (k ? ", " : "") << "{\"name\": \"" << kernels[k].name
          << "\", \"roof\": " << kernels[k].is_roof
-         << ", \"us\": " << median * 1e6
+         << ", \"alone\": " << timing.alone << ", \"us\": " << median * 1e6
          << ", \"GB/s\": " << moved / median * 1e-9
          << ", \"ratio\": " << MedianRatio(samples[k], samples[0])
          << ", \"spread\": "
@@ -105,11 +106,10 @@ std::string Measure(Comparison* all) {
     kernels.push_back(all->problem.Peer(peer.name, peer.call.run));
   }
   if (!all->problem.Check()) return "";
-  const std::vector<Samples> samples =
-      TimeInTurn(kernels, !all->c.cold, all->problem.Sets(), all->c.threads,
-                 all->c.seconds);
+  const Timing timing = TimeInTurn(kernels, !all->c.cold, all->problem.Sets(),
+                                   all->c.threads, all->c.seconds);
   std::ostringstream json;
-  Describe(*all, kernels, samples, differences, json);
+  Describe(*all, kernels, timing, differences, json);
   return json.str();
 }
 
