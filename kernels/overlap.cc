@@ -8,19 +8,13 @@ namespace fusednorm {
 namespace internal {
 namespace {
 
-// The leading axes of more than one row, by falling stride (bytes).
+// The leading axes of more than one row.
 struct Axes {
   explicit Axes(const ConstTensor& t) {
-    const int64_t size = SizeOf(t.dtype);
     for (int axis = 0; axis < t.rank - 1; ++axis) {
       if (t.shape[axis] == 1) continue;
-      int at = axes++;
-      for (; at > 0 && stride[at - 1] < t.strides[axis] * size; --at) {
-        stride[at] = stride[at - 1];
-        count[at] = count[at - 1];
-      }
-      stride[at] = t.strides[axis] * size;
-      count[at] = t.shape[axis];
+      count[axes] = t.shape[axis];
+      stride[axes++] = t.strides[axis] * SizeOf(t.dtype);
     }
   }
 
@@ -31,9 +25,21 @@ struct Axes {
 
   int axes = 0;
   int64_t count[kMaxAxes];
-  int64_t stride[kMaxAxes];
+  int64_t stride[kMaxAxes];  // Bytes.
 };
 
+// By falling stride.
+Axes Sorted(Axes axes) {
+  for (int i = 1; i < axes.axes; ++i) {
+    for (int j = i; j > 0 && axes.stride[j] > axes.stride[j - 1]; --j) {
+      std::swap(axes.stride[j], axes.stride[j - 1]);
+      std::swap(axes.count[j], axes.count[j - 1]);
+    }
+  }
+  return axes;
+}
+
+// Whether each stride spans the axes of smaller ones; of sorted axes.
 bool Nest(const Axes& axes, int64_t row_bytes) {
   int64_t inner = row_bytes;
   for (int axis = axes.axes - 1; axis >= 0; --axis) {
@@ -66,15 +72,14 @@ bool RowsMeet(const ByteView& a, const ByteView& b, const Axes& axes, int axis,
 }  // namespace
 
 bool OverlapsItself(const ByteView& view) {
-  return !Nest(Axes(*view.tensor), view.row_bytes);
+  return !Nest(Sorted(Axes(*view.tensor)), view.row_bytes);
 }
 
 bool RowsOverlap(const ByteView& a, const ByteView& b) {
-  const Axes axes(*a.tensor);
-  if (!(axes == Axes(*b.tensor)) || !Nest(axes, a.row_bytes) ||
-      !Nest(axes, b.row_bytes)) {
-    return true;
-  }
+  const Axes own(*a.tensor);
+  if (!(own == Axes(*b.tensor))) return true;
+  const Axes axes = Sorted(own);
+  if (!Nest(axes, a.row_bytes) || !Nest(axes, b.row_bytes)) return true;
   return RowsMeet(a, b, axes, 0, static_cast<int64_t>(b.begin - a.begin));
 }
 

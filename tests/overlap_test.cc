@@ -430,6 +430,14 @@ TEST(Overlap, SlicesThatMeetAreRefused) {
          v->x = a.F32(0, 16);
          v->out = a.F32(8, 32);
        }},
+      {"apart, but by axes in another order: judged by the ranges",
+       [](Arena& a, Views* v) {
+         const std::vector<int64_t> shape = {2, 2, kWidth};
+         v->x = a.View(DType::kF32, 0, shape, {48, 24, 1});
+         v->out = a.View(DType::kF32, 12 * 4, shape, {24, 48, 1});
+         v->residual = a.View(DType::kF32, kFarResidual * 4, shape, {16, 8, 1});
+         v->residual_out = a.View(DType::kF32, kFarSum * 4, shape, {16, 8, 1});
+       }},
       {"the same strides in elements, not in bytes",
        [](Arena& a, Views* v) {
          v->x = a.F32(0, 24);
