@@ -107,8 +107,9 @@ class SumAndNormKernel {
   HWY_INLINE void Store(Pair output, const RowData& row, size_t i) const {
     out_.template Store<kFar>(output, row, i);
   }
+  template <bool kFar>
   HWY_INLINE void Fetch(const RowData& ahead, size_t i) const {
-    FetchElements<T::kSize, 2 * kLanes>(ahead.data[kResidual], i);
+    FetchElements<T::kSize, 2 * kLanes, kFar>(ahead.data[kResidual], i);
   }
 
  private:

@@ -21,6 +21,7 @@ struct NothingAdded {
 
   explicit NothingAdded(const Plan&) {}
   HWY_INLINE Pair operator()(Pair y, const RowData&, size_t) const { return y; }
+  template <bool kFar>
   HWY_INLINE void Fetch(const RowData&, size_t) const {}
 };
 
@@ -60,9 +61,10 @@ class RmsNormKernel {
   HWY_INLINE void Store(Pair output, const RowData& row, size_t i) const {
     out_.template Store<kFar>(output, row, i);
   }
+  template <bool kFar>
   HWY_INLINE void Fetch(const RowData& ahead, size_t i) const {
-    FetchElements<T::kSize, 2 * kLanes>(ahead.data[kX], i);
-    added_.Fetch(ahead, i);
+    FetchElements<T::kSize, 2 * kLanes, kFar>(ahead.data[kX], i);
+    added_.template Fetch<kFar>(ahead, i);
   }
 
  private:

@@ -33,8 +33,9 @@ class ResidualAdded {
     return MulAdd(scale_, stream_.Load(row.data[kResidual], i),
                   branch_.Round(y));
   }
+  template <bool kFar>
   HWY_INLINE void Fetch(const RowData& ahead, size_t i) const {
-    FetchElements<T::kSize, 2 * kLanes>(ahead.data[kResidual], i);
+    FetchElements<T::kSize, 2 * kLanes, kFar>(ahead.data[kResidual], i);
   }
 
  private:

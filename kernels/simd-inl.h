@@ -418,14 +418,16 @@ struct GroupData {
 constexpr size_t kLine = 64;
 
 // Fetches kCount elements from element i of a row on, one line at a time. Into
-// the second level: the first is full of the rows at work.
-template <int64_t kSize, size_t kCount>
+// the second level far from the cache, where the first is full of the rows at
+// work.
+template <int64_t kSize, size_t kCount, bool kFar = true>
 HWY_INLINE void FetchElements(const char* row, size_t i) {
   constexpr size_t kBytes = kCount * static_cast<size_t>(kSize);
   const size_t offset = i * static_cast<size_t>(kSize);
   if (kBytes < kLine && offset % kLine >= kBytes) return;  // Fetched already.
   for (size_t line = 0; line < kBytes; line += kLine) {
-    __builtin_prefetch(row + offset + line, /*write=*/0, /*locality=*/2);
+    __builtin_prefetch(row + offset + line, /*write=*/0,
+                       /*locality=*/kFar ? 2 : 3);
   }
 }
 
