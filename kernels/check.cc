@@ -194,12 +194,13 @@ Status CheckOverlaps(const Present* begin, const Present* end) {
   for (const Present* output = begin; output != end; ++output) {
     if (!IsOutput(*output->slot)) continue;
     for (const Present* other = begin; other != end; ++other) {
-      if (other == output || !Overlap(output->bytes, other->bytes)) continue;
+      if (other == output || !RangesMeet(output->bytes, other->bytes)) continue;
       const ConstTensor& t = *output->bytes.tensor;
       const ConstTensor& u = *other->bytes.tensor;
       const bool may_alias =
           (output->slot->aliases >> other->slot->operand & 1u) != 0;
       if (may_alias && SameView(t, u)) continue;
+      if (!RowsOverlap(output->bytes, other->bytes)) continue;
       return Error(kInvalid, "%s at %p overlaps %s at %p", output->slot->name,
                    t.data, other->slot->name, u.data);
     }

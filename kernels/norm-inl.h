@@ -449,6 +449,12 @@ HWY_INLINE V4 OutputAndSumGroup(const Plan& plan, const Rows& rows,
 // twice as many bf16 ones 1.07.
 constexpr int64_t kFetchElements = 4096;
 
+// From a group at `index` to what is fetched beside it: behind the last group
+// there is nothing to fetch but this one.
+HWY_INLINE int64_t Reach(int64_t index, int64_t ahead, int64_t end) {
+  return index + ahead < end ? ahead : 0;
+}
+
 // As many whole groups as there are; returns the rows that are done. The
 // statistic of a group is made before the output of the one before, whose work
 // hides its latency.
@@ -462,9 +468,8 @@ HWY_INLINE int64_t NormaliseGroups(const Plan& plan, const Rows& rows,
       kGroup * std::max<int64_t>(2, kFetchElements / (kGroup * plan.width));
   const bool fuses = kFar && Fuses<Kernel>(plan);
   unsigned summed;
-  const int64_t second = ahead - kGroup;
-  V4 sums =
-      SumGroup<kFar>(plan, rows, 0, second < end ? second : 0, kernel, &summed);
+  V4 sums = SumGroup<kFar>(plan, rows, 0, Reach(0, ahead - kGroup, end), kernel,
+                           &summed);
   for (int64_t index = 0; index < end; index += kGroup) {
     alignas(16) float rstd[kGroup];
     const bool ordinary = GroupStatistic(sums, width, plan.eps, rstd);
@@ -476,8 +481,7 @@ HWY_INLINE int64_t NormaliseGroups(const Plan& plan, const Rows& rows,
       }
     }
     const bool last = index + kGroup == end;
-    // Behind the last group there is nothing to fetch but this one.
-    const int64_t reach = index + ahead < end ? ahead : 0;
+    const int64_t reach = Reach(index, ahead, end);
     if constexpr (kFar && Kernel::kFused != Fused::kNever) {
       if (fuses && ordinary && !last) {
         sums =
@@ -517,8 +521,8 @@ HWY_INLINE int64_t OutputGroups(const Plan& plan, const Rows& rows,
   for (int64_t index = 0; index < end; index += kGroup) {
     float rstd[kGroup];
     for (int g = 0; g < kGroup; ++g) rstd[g] = GivenRstd(rows, index + g);
-    const int64_t reach = index + kGroup < end ? kGroup : 0;
-    OutputGroup<kFar>(plan, rows, index, rstd, reach, kernel);
+    OutputGroup<kFar>(plan, rows, index, rstd, Reach(index, kGroup, end),
+                      kernel);
   }
   if (kFar && plan.stream) hwy::FlushStream();
   return end;

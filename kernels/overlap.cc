@@ -79,7 +79,7 @@ bool RowsOverlap(const ByteView& a, const ByteView& b) {
   const Axes own(*a.tensor);
   if (!(own == Axes(*b.tensor))) return true;
   const Axes axes = Sorted(own);
-  if (!Nest(axes, a.row_bytes) || !Nest(axes, b.row_bytes)) return true;
+  if (!Nest(axes, std::max(a.row_bytes, b.row_bytes))) return true;
   return RowsMeet(a, b, axes, 0, static_cast<int64_t>(b.begin - a.begin));
 }
 

@@ -22,18 +22,16 @@ struct ByteView {
 // are taken to.
 bool OverlapsItself(const ByteView& view);
 
+// Whether the ranges of two views from first to last byte meet.
+inline bool RangesMeet(const ByteView& a, const ByteView& b) {
+  return a.begin + static_cast<uintptr_t>(a.extent) > b.begin &&
+         b.begin + static_cast<uintptr_t>(b.extent) > a.begin;
+}
+
 // Whether rows of views whose byte ranges meet share bytes: exact where both
 // have the same axes and do not overlap themselves (slices of one wider row);
 // others are taken to.
 bool RowsOverlap(const ByteView& a, const ByteView& b);
-
-// Whether views share bytes.
-inline bool Overlap(const ByteView& a, const ByteView& b) {
-  const auto extent_a = static_cast<uintptr_t>(a.extent);
-  const auto extent_b = static_cast<uintptr_t>(b.extent);
-  return a.begin + extent_a > b.begin && b.begin + extent_b > a.begin &&
-         RowsOverlap(a, b);
-}
 
 }  // namespace internal
 }  // namespace fusednorm
