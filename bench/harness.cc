@@ -166,16 +166,20 @@ class Patience {
   double left_;
 };
 
-// Seconds per call; alone: whether the core was this thread's.
-double Sample(const Kernel& kernel, int64_t calls, bool warm, int threads,
-              Patience* patience, bool* alone) {
+double Sample(const Kernel& kernel, int64_t calls, bool warm, int threads) {
+  if (warm) kernel.run(1);
+  return Seconds(kernel, calls, threads);
+}
+
+// Of one thread; alone: whether the core was its own.
+double SampleAlone(const Kernel& kernel, int64_t calls, bool warm,
+                   Patience* patience, bool* alone) {
   for (;;) {
     *alone = patience->WaitUntilAlone();
-    if (warm) kernel.run(1);
-    const double seconds = Seconds(kernel, calls, threads);
+    const double seconds = Sample(kernel, calls, warm, /*threads=*/1);
     *alone = IsAlone(SecondsOfAdditions()) && *alone;
     if (*alone || patience->AtEnd() || seconds > kShortSampleSeconds) {
-      return seconds / static_cast<double>(calls);
+      return seconds;
     }
     patience->Lose(seconds);
   }
@@ -261,17 +265,19 @@ Timing TimeInTurn(const std::vector<Kernel>& kernels, bool warm,
       std::clamp(static_cast<int64_t>(seconds / round), kMinRounds, kMaxRounds);
 
   const bool waits = threads == 1;
-  Patience patience(waits ? kPatience * seconds : 0);
+  Patience patience(kPatience * seconds);
   std::vector<Samples> all(kernels.size());
   std::vector<Samples> alone(kernels.size());
   for (int64_t i = 0; i < rounds; ++i) {
     if (waits && patience.AtEnd() && i >= kMinRounds) break;
     Samples turns;
-    bool round_alone = waits;
+    bool round_alone = true;
     for (size_t k = 0; k < kernels.size(); ++k) {
-      bool is_alone;
-      turns.push_back(
-          Sample(kernels[k], calls[k], warm, threads, &patience, &is_alone));
+      bool is_alone = false;
+      const double taken =
+          waits ? SampleAlone(kernels[k], calls[k], warm, &patience, &is_alone)
+                : Sample(kernels[k], calls[k], warm, threads);
+      turns.push_back(taken / static_cast<double>(calls[k]));
       round_alone = round_alone && is_alone;
     }
     for (size_t k = 0; k < kernels.size(); ++k) {
