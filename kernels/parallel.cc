@@ -53,6 +53,15 @@ int64_t SecondCacheBytes() {
   return bytes;
 }
 
+// What a call may hope to find in the cache that cores share; 0 if not known.
+int64_t ThirdCacheBytes() {
+  static const int64_t bytes = [] {
+    const long known = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return known > 0 ? int64_t{known} / 4 : int64_t{0};
+  }();
+  return bytes;
+}
+
 int64_t Processors() {
   static const int64_t count = [] {
     const long known = sysconf(_SC_NPROCESSORS_ONLN);
@@ -133,15 +142,24 @@ void PlanCache(const Geometry& g, int64_t threads, Plan* plan) {
   // A caller's pool has more tasks than threads.
   const int64_t sharers = std::min(threads, Processors());
   const int64_t rows = (g.rows + sharers - 1) / sharers;
-  const int64_t cache = SecondCacheBytes();
-  const bool always = plan->nontemporal == Nontemporal::kAlways;
+  int64_t near = SecondCacheBytes();
   // Three groups of four rows, the last of them being fetched, must fit.
-  const bool fits = bytes_per_row <= cache / 8;
-  plan->far = fits && (always || rows > cache / bytes_per_row);
-  if (!plan->has[kOut]) return;
-  const int64_t out_bytes = plan->width * SizeOf(plan->dtype[kOut]);
-  plan->stream = plan->far && plan->nontemporal != Nontemporal::kNever &&
-                 (always || rows >= kMinStreamBytes / out_bytes) &&
+  const bool fits = bytes_per_row <= near / 8;
+  // f32 that is all a call reads comes from the third cache as it is asked for:
+  // 0.91 to 0.97 of the time of rows that are fetched, for 1.02 to 1.06 of it
+  // if they are not there (Emerald Rapids). Not so with more inputs, or 16
+  // bits.
+  if (plan->dtype[kX] == DType::kF32 && !plan->has[kResidual] &&
+      !plan->has[kDy]) {
+    near = std::max(near, ThirdCacheBytes() / sharers);
+  }
+  const bool always = plan->nontemporal == Nontemporal::kAlways;
+  const bool large =
+      plan->has[kOut] &&
+      rows >= kMinStreamBytes / (plan->width * SizeOf(plan->dtype[kOut]));
+  plan->far = fits && (always || large || rows > near / bytes_per_row);
+  plan->stream = plan->far && (always || large) &&
+                 plan->nontemporal != Nontemporal::kNever && plan->has[kOut] &&
                  OutIsAligned(g) && !OutIsInPlace(*plan, g);
 }
 
