@@ -306,6 +306,7 @@ void FillPlan(Op op, const ConstTensor& x, const Options& o, Plan* plan) {
   plan->nontemporal = o.nontemporal;
   plan->accumulate = o.accumulate;
   plan->far = false;
+  plan->memory = false;
   plan->stream = false;
   plan->count = 0;
   FillOperands(false, plan->has);

@@ -142,25 +142,20 @@ void PlanCache(const Geometry& g, int64_t threads, Plan* plan) {
   // A caller's pool has more tasks than threads.
   const int64_t sharers = std::min(threads, Processors());
   const int64_t rows = (g.rows + sharers - 1) / sharers;
-  int64_t near = SecondCacheBytes();
+  const int64_t second = SecondCacheBytes();
   // Three groups of four rows, the last of them being fetched, must fit.
-  const bool fits = bytes_per_row <= near / 8;
-  // f32 that is all a call reads comes from the third cache as it is asked for:
-  // 0.91 to 0.97 of the time of rows that are fetched, for 1.02 to 1.06 of it
-  // if they are not there (Emerald Rapids). Not so with more inputs, or 16
-  // bits.
-  if (plan->dtype[kX] == DType::kF32 && !plan->has[kResidual] &&
-      !plan->has[kDy]) {
-    near = std::max(near, ThirdCacheBytes() / sharers);
-  }
+  const bool fits = bytes_per_row <= second / 8;
   const bool always = plan->nontemporal == Nontemporal::kAlways;
   const bool large =
-      plan->has[kOut] &&
-      rows >= kMinStreamBytes / (plan->width * SizeOf(plan->dtype[kOut]));
-  plan->far = fits && (always || large || rows > near / bytes_per_row);
-  plan->stream = plan->far && (always || large) &&
-                 plan->nontemporal != Nontemporal::kNever && plan->has[kOut] &&
-                 OutIsAligned(g) && !OutIsInPlace(*plan, g);
+      always ||
+      (plan->has[kOut] &&
+       rows >= kMinStreamBytes / (plan->width * SizeOf(plan->dtype[kOut])));
+  plan->far = fits && (always || rows > second / bytes_per_row);
+  plan->memory = plan->far &&
+                 (large || rows > ThirdCacheBytes() / sharers / bytes_per_row);
+  plan->stream = plan->far && large && plan->has[kOut] &&
+                 plan->nontemporal != Nontemporal::kNever && OutIsAligned(g) &&
+                 !OutIsInPlace(*plan, g);
 }
 
 int64_t BytesOf(const Plan& plan, int64_t rows) {

@@ -67,8 +67,9 @@ struct Plan {
   Nontemporal nontemporal;
   bool accumulate;
   // Set when the work is shared out (parallel.cc): the rows do not stay in the
-  // cache, and stores to `out` are to bypass it.
+  // second cache, nor in the third, and stores to `out` are to bypass both.
   bool far;
+  bool memory;
   bool stream;
 };
 
