@@ -376,15 +376,10 @@ HWY_INLINE V4 OutputAndSumInTurn(const Plan& plan, const Rows& rows,
       OutputTurn<true>(group, 0, i + p * 2 * kLanes, r, kernel);
     }
   };
-  Lanes top[kGroup];
-  for (size_t block = 0; block < width; block += kBlock) {
-    Lanes acc[kGroup];
-    SumInTurn(next, block, HWY_MIN(block + kBlock, width), kernel.input(),
-              output, acc);
-    FUSEDNORM_UNROLL
-    for (int g = 0; g < kGroup; ++g) top[g].AddLanes(acc[g]);
-  }
-  return Lanes::FoldFour<Kernel::Input::kEvenOdd>(top);
+  const auto add =
+      [&](Lanes& lanes, int g, size_t p, size_t i)
+          FUSEDNORM_LAMBDA { kernel.input().Add(lanes, p, next.row[g], i); };
+  return SumRowsInTurn<Kernel::Input::kEvenOdd>(width, add, output);
 }
 
 // Row by row. `summed`: see SumGroup. With `ahead` 0 nothing is fetched.

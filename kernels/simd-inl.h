@@ -689,21 +689,34 @@ HWY_NOINLINE double SumRow(const Plan& plan, const Rows& rows, int64_t index,
 }
 
 // The sums of a group, side by side: for whole steps, and registers that hold
-// 4 * 64 lanes.
-template <class Input, class Beside>
-HWY_INLINE void SumInTurn(const GroupData& group, size_t begin, size_t end,
-                          const Input& input, const Beside& beside,
-                          Lanes (&acc)[kGroup]) {
+// 4 * 64 lanes. add(lanes, g, p, i) adds the term of row g, as Input::Add.
+template <class Add, class Beside>
+HWY_INLINE void SumInTurn(size_t begin, size_t end, const Add& add,
+                          const Beside& beside, Lanes (&acc)[kGroup]) {
   for (size_t i = begin; i < end; i += kStep) {
     beside(i);
     FUSEDNORM_UNROLL
     for (int g = 0; g < kGroup; ++g) {
       FUSEDNORM_UNROLL
       for (size_t p = 0; p < kPairs; ++p) {
-        input.Add(acc[g], p, group.row[g], i + p * 2 * kLanes);
+        add(acc[g], g, p, i + p * 2 * kLanes);
       }
     }
   }
+}
+
+// The same of rows of at most a chunk, whole.
+template <bool kEvenOdd, class Add, class Beside>
+HWY_INLINE V4 SumRowsInTurn(size_t width, const Add& add,
+                            const Beside& beside) {
+  Lanes top[kGroup];
+  for (size_t block = 0; block < width; block += kBlock) {
+    Lanes acc[kGroup];
+    SumInTurn(block, HWY_MIN(block + kBlock, width), add, beside, acc);
+    FUSEDNORM_UNROLL
+    for (int g = 0; g < kGroup; ++g) top[g].AddLanes(acc[g]);
+  }
+  return Lanes::FoldFour<kEvenOdd>(top);
 }
 
 // The sums of four rows of at most a chunk.
@@ -723,7 +736,10 @@ HWY_NOINLINE V4 SumRows(const Plan& plan, const Rows& rows, int64_t index,
         FetchElements<Input::kSize, kStep>(group.fetched[g].data[kX], i);
       }
     };
-    SumInTurn(group, 0, width, input, fetch, acc);
+    const auto add =
+        [&](Lanes& lanes, int g, size_t p, size_t i)
+            FUSEDNORM_LAMBDA { input.Add(lanes, p, group.row[g], i); };
+    SumInTurn(0, width, add, fetch, acc);
     return Lanes::FoldFour<Input::kEvenOdd>(acc);
   }
   V4 block[kGroup];

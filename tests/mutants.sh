@@ -221,7 +221,7 @@ mutant vector-fused-sum-of-the-same-row $norm \
 mutant vector-fused-rstd-of-the-first-row $norm \
   'const VF r = hn::Set(DF(), rstd[g]);' \
   'const VF r = hn::Set(DF(), rstd[0]);'
-mutant vector-fused-blocks-as-one $norm \
+mutant vector-fused-blocks-as-one $simd \
   'for (int g = 0; g < kGroup; ++g) top[g].AddLanes(acc[g]);' \
   'for (int g = 0; g < kGroup; ++g) top[g] = acc[g];'
 mutant vector-fused-unprepared-taken-for-stored $norm \
@@ -298,6 +298,9 @@ mutant backward-vector-residual-before-the-derivative $backward \
   'const Pair dx = Sub(Mul(dy, gain), Mul(xh, factors.c));
     if (!has_stream_) return Mul(dx, factors.r);
     return Mul(Add(stream_.Load(row.data[kResidual], i), dx), factors.r);'
+mutant backward-vector-products-with-the-first-rstd $backward \
+  'r[g] = hn::Set(DF(), rstd[g]);' \
+  'r[g] = hn::Set(DF(), rstd[0]);'
 mutant backward-vector-output-of-the-first-row $backward \
   'Store<kFar>(dx[t], group.row[first + t], i);' \
   'Store<kFar>(dx[0], group.row[first + t], i);'
