@@ -105,8 +105,9 @@ constexpr int64_t kOrder = T::kEvenOdd ? static_cast<int64_t>(kLanes) : 0;
 // What of a row its output pass needs.
 struct RowFactors {
   HWY_INLINE RowFactors() {}  // See Pair.
-  HWY_INLINE RowFactors(float rstd, float mean)
-      : r(hn::Set(DF(), rstd)), c(hn::Set(DF(), mean)) {}
+  HWY_INLINE RowFactors(float rstd, float product, int64_t width)
+      : r(hn::Set(DF(), rstd)),
+        c(hn::Set(DF(), product / static_cast<float>(width))) {}
   VF r;  // rstd
   VF c;  // mean(a * xh)
 };
@@ -279,7 +280,7 @@ class BackwardRows {
       return BackwardRowByReference(plan_, rows_, index, kOrder<T>);
     }
     const float product = plan_.has[kOut] ? SumProducts(index, rstd, 0) : 0;
-    const RowFactors factors(rstd, product / static_cast<float>(plan_.width));
+    const RowFactors factors(rstd, product, plan_.width);
     BackwardRow(plan_, rows_, index, factors, output_);
   }
 
@@ -298,8 +299,7 @@ class BackwardRows {
     if (plan_.has[kOut]) SumProductsOfGroup(index, rstd, product);
     RowFactors factors[kGroup];
     for (int g = 0; g < kGroup; ++g) {
-      factors[g] =
-          RowFactors(rstd[g], product[g] / static_cast<float>(plan_.width));
+      factors[g] = RowFactors(rstd[g], product[g], plan_.width);
     }
     BackwardGroup<kFar>(plan_, rows_, index, factors, output_);
   }

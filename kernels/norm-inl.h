@@ -12,7 +12,8 @@
 //   Input, input()   of the sum of squares
 //   Gain(row, i)     the factor, shared by the rows of a group
 //   kTogether        rows of a group whose outputs are made together
-//   kAlone           near the cache rows from this width on are taken alone
+//   kAlone           near the cache rows from this width on are taken alone;
+//                    see IsFar as well
 //   Output(row, i, rstd, gain)   the Pair of `out` at i
 //   Store<kFar>(output, row, i)  stores it
 //   kFused           see Fused
@@ -148,8 +149,7 @@ HWY_NOINLINE void OutputTail(const Plan& plan, const Rows& rows, int64_t index,
   tail.CopyBack(kResidualOut);
 }
 
-// The output of a step of a row. Far from the cache another is fetched, if
-// `fetches`.
+// The output of a step of a row. If `fetches`, another is fetched.
 template <bool kFar, class Kernel>
 HWY_INLINE void OutputStep(const RowData& row, const RowData& fetched,
                            bool fetches, size_t i, VF rstd,
@@ -158,7 +158,7 @@ HWY_INLINE void OutputStep(const RowData& row, const RowData& fetched,
   for (size_t p = 0; p < kPairs; ++p) {
     const size_t k = i + p * 2 * kLanes;
     OutputPair<kFar>(row, k, rstd, kernel);
-    if (kFar && fetches) kernel.template Fetch<kFar>(fetched, k);
+    if (fetches) kernel.template Fetch<kFar>(fetched, k);
   }
 }
 
@@ -181,7 +181,7 @@ HWY_INLINE void OutputRow(const Plan& plan, const Rows& rows, int64_t index,
   size_t i = backwards ? whole - kStep : 0;
   const size_t step = backwards ? 0 - size_t{kStep} : kStep;
   for (size_t left = whole; left > 0; left -= kStep, i += step) {
-    OutputStep<kFar>(row, fetched, /*fetches=*/true, i, r, kernel);
+    OutputStep<kFar>(row, fetched, /*fetches=*/kFar, i, r, kernel);
   }
   if (HWY_UNLIKELY(whole < width)) {
     const Kernel copy = kernel;  // See RowData.
