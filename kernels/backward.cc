@@ -98,9 +98,9 @@ HWY_INLINE float Rstd(const Plan& plan, const Rows& rows, int64_t index) {
   return ReferenceRstd(plan, rows, index);
 }
 
-// The order of sums: see BackwardKernel.
+// Of the sums' order: see BackwardRowByReference.
 template <class T>
-constexpr int64_t kOrder = T::kEvenOdd ? static_cast<int64_t>(kLanes) : 0;
+constexpr int64_t kSumLanes = T::kEvenOdd ? static_cast<int64_t>(kLanes) : 0;
 
 // What of a row its output pass needs.
 struct RowFactors {
@@ -277,7 +277,7 @@ class BackwardRows {
   void RunRow(int64_t index) {
     const float rstd = Rstd<T>(plan_, rows_, index);
     if (HWY_UNLIKELY(!std::isfinite(rstd))) {
-      return BackwardRowByReference(plan_, rows_, index, kOrder<T>);
+      return BackwardRowByReference(plan_, rows_, index, kSumLanes<T>);
     }
     const float product = plan_.has[kOut] ? SumProducts(index, rstd, 0) : 0;
     const RowFactors factors(rstd, product, plan_.width);
@@ -350,6 +350,30 @@ RowKernel SelectByWeightCodec(const Plan& plan) {
   return nullptr;
 }
 
+// The sums of dweight: see BackwardKernel.
+template <bool kEvenOdd>
+void AddSums(void* sums, int64_t count, double* totals) {
+  const DF df;
+  const hn::ScalableTag<double> d64;
+  const hn::Rebind<float, decltype(d64)> half;
+  float* from = static_cast<float*>(sums);
+  float* const end = from + count;
+  while (from < end) {
+    if constexpr (kEvenOdd) {
+      hn::StoreInterleaved2(hn::LoadU(df, from), hn::LoadU(df, from + kLanes),
+                            df, from);
+    }
+    FUSEDNORM_UNROLL
+    for (size_t k = 0; k < 2 * kLanes; k += kLanes / 2) {
+      const auto sum = hn::PromoteTo(d64, hn::LoadU(half, from));
+      hn::StoreU(hn::Add(hn::LoadU(d64, totals), sum), d64, totals);
+      hn::StoreU(hn::Zero(half), half, from);
+      from += kLanes / 2;
+      totals += kLanes / 2;
+    }
+  }
+}
+
 BackwardKernel SelectBackwardKernel(const Plan& plan) {
   const DType dtype = plan.dtype[kX];
   bool uniform = true;
@@ -360,8 +384,11 @@ BackwardKernel SelectBackwardKernel(const Plan& plan) {
   if (uniform && dtype == DType::kF32) run = SelectByWeightCodec<F32>(plan);
   if (uniform && dtype == DType::kBF16) run = SelectByWeightCodec<BF16>(plan);
   if (uniform && dtype == DType::kF16) run = SelectByWeightCodec<F16>(plan);
-  if (run == nullptr) return {&RunBackwardRows<AnyDType, AnyDType>, 0};
-  return {run, dtype == DType::kBF16 ? kOrder<BF16> : 0};
+  if (run == nullptr) {
+    return {&RunBackwardRows<AnyDType, AnyDType>, &AddSums<false>};
+  }
+  return {run,
+          dtype == DType::kBF16 ? &AddSums<BF16::kEvenOdd> : &AddSums<false>};
 }
 
 }  // namespace HWY_NAMESPACE

@@ -15,6 +15,14 @@ double Rstd(const Plan& plan, const Row<double>& row) {
   return Norm<double>(plan, [&](int64_t i) { return row.Get(kX, i); }).rstd();
 }
 
+// Where element i of a row is in a vector kernel's sums. A division would take
+// longer than all else that is done for a gradient, but lanes are a power of 2.
+int64_t SumPosition(int64_t i, int64_t lanes) {
+  if (lanes == 0) return i;
+  const int64_t in_pair = i & (2 * lanes - 1);
+  return i - in_pair + (in_pair & 1) * lanes + in_pair / 2;
+}
+
 //   xh = x * r;  a = g * dy;  c = sum(a * xh) / n;  dx = (a - xh * c) * r
 template <typename F>
 void BackwardRow(const Plan& plan, const Row<F>& row, F* sums, int64_t lanes) {
@@ -48,11 +56,24 @@ void BackwardRows(const Plan& plan, const Rows& rows) {
   }
 }
 
+template <typename F>
+void AddSums(void* sums, int64_t count, double* totals) {
+  F* from = static_cast<F*>(sums);
+  for (int64_t i = 0; i < count; ++i) {
+    totals[i] += static_cast<double>(from[i]);
+    from[i] = 0;
+  }
+}
+
+template <typename F>
+BackwardKernel Kernel() {
+  return {&BackwardRows<F>, &AddSums<F>};
+}
+
 }  // namespace
 
 BackwardKernel SelectReferenceBackward(const Plan& plan) {
-  if (plan.dtype[kX] == DType::kF64) return {&BackwardRows<double>, 0};
-  return {&BackwardRows<float>, 0};
+  return plan.dtype[kX] == DType::kF64 ? Kernel<double>() : Kernel<float>();
 }
 
 void BackwardRowByReference(const Plan& plan, const Rows& rows, int64_t index,

@@ -7,6 +7,7 @@
 // slab is the work of one thread, which makes dx on the way: x and dy are read
 // once.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -61,33 +62,21 @@ struct Slabs {
   double* blocks;  // ... and as many for its block at hand, f32 or f64.
 };
 
-// total += block; runs once for 32 rows.
-template <typename F>
-void AddBlock(const F* block, int64_t width, double* total) {
-  for (int64_t i = 0; i < width; ++i) {
-    total[i] += static_cast<double>(block[i]);
-  }
-}
-
 void RunSlab(const Slabs& slabs, int64_t slab) {
   double* total = slabs.totals + slab * slabs.width;
   double* block = slabs.blocks + slab * slabs.width;
   const int64_t end =
       std::min((slab + 1) * slabs.rows_per_slab, slabs.rows.rows);
   std::fill(total, total + slabs.width, 0.0);
+  std::fill(block, block + slabs.width, 0.0);
   for (int64_t row = slab * slabs.rows_per_slab; row < end;
        row += kRowsPerBlock) {
-    std::fill(block, block + slabs.width, 0.0);
     ForEachRun(slabs.plan, slabs.rows, row, std::min(row + kRowsPerBlock, end),
                [&](Rows run) {
                  run.sums = block;
                  slabs.kernel.run(slabs.plan, run);
                });
-    if (slabs.plan.dtype[kX] == DType::kF64) {
-      AddBlock(block, slabs.width, total);
-    } else {
-      AddBlock(reinterpret_cast<const float*>(block), slabs.width, total);
-    }
+    slabs.kernel.add(block, slabs.width, total);
   }
 }
 
@@ -103,11 +92,11 @@ void RunSlabs(void* arg, int64_t begin, int64_t end) {
 float RoundToOdd(double value) {
   const float nearest = static_cast<float>(value);
   const double back = nearest;
-  if (back == value || value != value) return nearest;
-  uint32_t bits = BitsFromF32(nearest);
-  const bool away = (back < 0 ? -back : back) > (value < 0 ? -value : value);
-  if (away) --bits;  // Towards zero; from Inf to the largest.
-  return F32FromBits(bits | 1u);
+  // Towards zero; from Inf to the largest.
+  const bool away = std::fabs(back) > std::fabs(value);
+  const bool inexact = back < value || back > value;  // Not NaN.
+  const uint32_t bits = BitsFromF32(nearest) - (away ? 1u : 0u);
+  return F32FromBits(bits | (inexact ? 1u : 0u));
 }
 
 // Gradients as they lie in dweight.
@@ -133,28 +122,26 @@ struct GradientF16 {
 };
 
 template <class Gradient>
-void StoreGradients(const Plan& plan, const double* sums, int64_t lanes,
-                    char* row) {
+void StoreGradients(const Plan& plan, const double* sums, char* row) {
   auto* to = reinterpret_cast<typename Gradient::Type*>(row);
-  ForEachSum(plan.width, lanes, [&](int64_t i, int64_t position) {
-    double value = sums != nullptr ? sums[position] : 0;
+  for (int64_t i = 0; i < plan.width; ++i) {
+    double value = sums != nullptr ? sums[i] : 0;
     if (plan.accumulate) value += Gradient::Load(to[i]);
     to[i] = Gradient::Round(value);
-  });
+  }
 }
 
 // One row of dweight from the sums, which may be null for zeros.
-void StoreDWeight(const Plan& plan, const double* sums, int64_t lanes,
-                  char* row) {
+void StoreDWeight(const Plan& plan, const double* sums, char* row) {
   switch (plan.dtype[kDWeight]) {
     case DType::kF64:
-      return StoreGradients<GradientF64>(plan, sums, lanes, row);
+      return StoreGradients<GradientF64>(plan, sums, row);
     case DType::kF32:
-      return StoreGradients<GradientF32>(plan, sums, lanes, row);
+      return StoreGradients<GradientF32>(plan, sums, row);
     case DType::kBF16:
-      return StoreGradients<GradientBF16>(plan, sums, lanes, row);
+      return StoreGradients<GradientBF16>(plan, sums, row);
     default:
-      return StoreGradients<GradientF16>(plan, sums, lanes, row);
+      return StoreGradients<GradientF16>(plan, sums, row);
   }
 }
 
@@ -178,7 +165,7 @@ Status RunWithDWeight(Plan plan, const Geometry& geometry,
   if (parts.shared.rows == 0) {
     if (plan.accumulate) return {};
     ForEachDWeightRow(plan, parts, [&](const Geometry&, char* dweight) {
-      StoreDWeight(plan, nullptr, 0, dweight);
+      StoreDWeight(plan, nullptr, dweight);
     });
     return {};
   }
@@ -207,9 +194,10 @@ Status RunWithDWeight(Plan plan, const Geometry& geometry,
     slabs.rows = rows;
     RunParallel(slabs.count, threads, options, &RunSlabs, &slabs);
     for (int64_t slab = 1; slab < slabs.count; ++slab) {
-      AddBlock(slabs.totals + slab * slabs.width, slabs.width, slabs.totals);
+      const double* total = slabs.totals + slab * slabs.width;
+      for (int64_t i = 0; i < slabs.width; ++i) slabs.totals[i] += total[i];
     }
-    StoreDWeight(plan, slabs.totals, kernel.lanes, dweight);
+    StoreDWeight(plan, slabs.totals, dweight);
   });
   return {};
 }
