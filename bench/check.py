@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """Compares the fractions of a quick run with those known for the CPU's family.
 
-usage: check.py BINARY RUN.json...            status 3: a drop that repeats
-       check.py --write BINARY RUN.json...    writes the expectations instead
-
 A fraction is that of the best pass over the same bytes, taken in the same
-process, so it depends little on the machine's load and clock.
+process, so it depends little on the machine's load and clock. Status 3: a drop
+that repeats.
 """
+import argparse
 import json
 import pathlib
 import subprocess
@@ -76,25 +75,29 @@ def check(path, binary, figures):
     return DROPPED if left else 0
 
 
-def main(arguments):
-    writes = arguments[:1] == ["--write"]
-    binary, *files = arguments[1:] if writes else arguments
-    context, figures = figures_module.load(files)
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true",
+                        help="write the family's expectations instead")
+    parser.add_argument("binary", help="bench_norms, to measure drops again")
+    parser.add_argument("files", nargs="+", metavar="JSON", help="of the run")
+    arguments = parser.parse_args()
+    context, figures = figures_module.load(arguments.files)
     # Two threads depend on what else the machine does.
     figures = {key: figure for key, figure in figures.items()
                if key.threads == 1 and key.target != "scalar"}
     path = FOLDER / f"{context['cpu_family']}.json"
-    if writes:
+    if arguments.write:
         write(path, context, figures)
         return 0
     if not path.exists():
         print(f"check: no expectations for {context['cpu_family']} "
               f"({context['cpu']}): nothing is compared")
         return 0
-    return check(path, binary, figures)
+    return check(path, arguments.binary, figures)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
-        sys.exit(__doc__)
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

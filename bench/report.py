@@ -1,12 +1,9 @@
 #!/usr/bin/env python3
 """Tables from the JSON of bench_norms and of the peers.
 
-usage: report.py RUN.json...                          the tables, to be read
-       report.py --write RUN.json... [peers.json...]  BENCHMARKS.md and plots
-
-Several runs of the same build: each figure is their median. The kind of a file
-is seen from its content.
+Several runs of the same build: each figure is their median.
 """
+import argparse
 import json
 import pathlib
 import statistics
@@ -499,23 +496,27 @@ def markdown(context, figures, peers):
     print(f"wrote {path}")
 
 
-def main(arguments):
-    writes = arguments[:1] == ["--write"]
-    files = arguments[1:] if writes else arguments
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true",
+                        help="write BENCHMARKS.md and its plots")
+    parser.add_argument("files", nargs="+", metavar="JSON",
+                        help="of runs, and of peers with --write")
+    arguments = parser.parse_args()
     runs, peers = [], []
-    for file in files:
+    for file in arguments.files:
         content = json.loads(pathlib.Path(file).read_text(encoding="utf-8"))
         (peers if "results" in content else runs).append(file)
     context, figures = figures_module.load(runs)
     if not figures:
         sys.exit("no figures")
-    if writes:
+    if arguments.write:
         markdown(context, figures, load_peers(peers))
     else:
         console(context, figures)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    main(sys.argv[1:])
+    main()
