@@ -266,13 +266,22 @@ mutant backward-reference-projection-not-a-mean $reference_backward \
 mutant backward-reference-statistic-as-a-constant $reference_backward \
   'const F t = xh_i * c;' \
   'const F t = row.Get(kX, i) * c;'
-mutant backward-dweight-in-16-bits $run_backward \
-  'total[i] += static_cast<double>(block[i]);' \
-  'total[i] = F32FromBF16(BF16FromF32(
-        static_cast<float>(total[i] + static_cast<double>(block[i]))));'
-mutant backward-dweight-in-f32 $run_backward \
-  'total[i] += static_cast<double>(block[i]);' \
-  'total[i] = static_cast<float>(total[i]) + static_cast<float>(block[i]);'
+mutant backward-dweight-in-16-bits $backward \
+  'hn::PromoteTo(d64, hn::LoadU(half, from));' \
+  'hn::PromoteTo(
+          d64, hn::BitCast(half, hn::And(hn::BitCast(hn::RebindToUnsigned<decltype(half)>(),
+                                                     hn::LoadU(half, from)),
+                                         hn::Set(hn::RebindToUnsigned<decltype(half)>(), 0xFFFF0000u))));'
+mutant backward-dweight-in-f32 $backward \
+  'hn::StoreU(hn::Add(hn::LoadU(d64, totals), sum), d64, totals);' \
+  'const auto total = hn::Add(hn::LoadU(d64, totals), sum);
+      hn::StoreU(hn::PromoteTo(d64, hn::DemoteTo(half, total)), d64, totals);'
+mutant backward-dweight-blocks-not-cleared $backward \
+  'hn::StoreU(hn::Zero(half), half, from);' \
+  ''
+mutant backward-dweight-out-of-order $backward \
+  'dtype == DType::kBF16 ? &AddSums<BF16::kEvenOdd> : &AddSums<false>};' \
+  '&AddSums<false>};'
 mutant backward-dweight-rounded-twice $run_backward \
   'return BF16FromF32(RoundToOdd(v));' \
   'return BF16FromF32(static_cast<float>(v));'
