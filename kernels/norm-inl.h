@@ -258,8 +258,9 @@ constexpr int kTogetherOfSeveral = kLanes < 16 ? kGroup / 2 : kGroup;
 
 // kAlone is for f32 where x is all that is read: the caches bound such rows,
 // and x of a single one is still in the first of them when its output is made
-// (0.8 to 0.9 of a group's time for widths of 1024 to 4096 on Skylake). With a
-// residual it gains nothing, or loses 7 % on AVX2.
+// (0.8 to 0.9 of a group's time for widths of 1024 to 4096 on Skylake; 1.0 on
+// Zen 4, and 1.15 if they are new to the cache). With a residual it gains
+// nothing, or loses 7 % on AVX2.
 constexpr int64_t kNeverAlone = std::numeric_limits<int64_t>::max();
 
 // One Pair of the outputs of kTogether rows, from row `first` of a group on.
@@ -449,7 +450,8 @@ constexpr int64_t kFetchElements = 4096;
 
 // Rows of f32 that share a loop with the next are fetched from memory alone:
 // from the third cache they take 0.91 to 0.97 of the time as they are, and 0.91
-// to 1.06 if they are not there after all (Emerald Rapids).
+// to 1.06 if they are not there after all (Emerald Rapids; 0.93 to 1.03
+// and 1.15 to 1.37 on Zen 4).
 template <class Kernel>
 HWY_INLINE int64_t FetchDistance(const Plan& plan, bool fuses) {
   if (Kernel::Codec::kSize == 4 && fuses && !plan.memory) return 0;
@@ -538,7 +540,8 @@ HWY_INLINE int64_t OutputGroups(const Plan& plan, const Rows& rows,
 }
 
 // f32 that is all a call reads is near in the third cache as well: 0.92 to 0.96
-// of the time, and 1.02 to 1.06 if it is not there after all (Emerald Rapids).
+// of the time, and 1.02 to 1.06 if it is not there after all (Emerald Rapids;
+// 0.8, and 1.2 to 1.4, on Zen 4).
 template <class Kernel>
 HWY_INLINE bool IsFar(const Plan& plan) {
   return Kernel::kAlone != kNeverAlone ? plan.memory : plan.far;
