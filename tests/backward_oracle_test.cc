@@ -79,7 +79,8 @@ TEST_P(BackwardOracle, BlocksAndSlabsOfRows) {
   Random random;
   for (int64_t rows : {1, 2, 31, 32, 33, 63, 64, 65, 257, 1000, 2016, 2047,
                        2048, 2049, 2080, 4096, 4097, 6145}) {
-    if (Subset() && rows > 257) break;
+    // Of slabs with several blocks one is enough.
+    if (Subset() && rows > 257 && rows != 2080) continue;
     for (DType dtype : kFloatDTypes) {
       for (DType dweight : {DType::kF32, DType::kF64, dtype}) {
         BackwardCall call =
