@@ -76,9 +76,7 @@ def check(path, binary, figures):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true",
                         help="write the family's expectations instead")
     parser.add_argument("binary", help="bench_norms, to measure drops again")

@@ -497,9 +497,7 @@ def markdown(context, figures, peers):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true",
                         help="write BENCHMARKS.md and its plots")
     parser.add_argument("files", nargs="+", metavar="JSON",

@@ -352,24 +352,25 @@ RowKernel SelectByWeightCodec(const Plan& plan) {
 
 // The sums of dweight: see BackwardKernel.
 template <bool kEvenOdd>
-void AddSums(void* sums, int64_t count, double* totals) {
-  const DF df;
+void AddSums(const void* sums, int64_t count, double* totals) {
   const hn::ScalableTag<double> d64;
   const hn::Rebind<float, decltype(d64)> half;
-  float* from = static_cast<float*>(sums);
-  float* const end = from + count;
-  while (from < end) {
+  const float* from = static_cast<const float*>(sums);
+  const float* const end = from + count;
+  for (; from < end; from += 2 * kLanes, totals += 2 * kLanes) {
+    alignas(64) float in_order[2 * kLanes];
+    const float* pair = from;
     if constexpr (kEvenOdd) {
+      const DF df;
       hn::StoreInterleaved2(hn::LoadU(df, from), hn::LoadU(df, from + kLanes),
-                            df, from);
+                            df, in_order);
+      pair = in_order;
     }
     FUSEDNORM_UNROLL
     for (size_t k = 0; k < 2 * kLanes; k += kLanes / 2) {
-      const auto sum = hn::PromoteTo(d64, hn::LoadU(half, from));
-      hn::StoreU(hn::Add(hn::LoadU(d64, totals), sum), d64, totals);
-      hn::StoreU(hn::Zero(half), half, from);
-      from += kLanes / 2;
-      totals += kLanes / 2;
+      const auto sum = hn::PromoteTo(d64, hn::LoadU(half, pair + k));
+      const auto total = hn::Add(hn::LoadU(d64, totals + k), sum);
+      hn::StoreU(total, d64, totals + k);
     }
   }
 }

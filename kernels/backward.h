@@ -19,8 +19,8 @@ struct BackwardKernel {
   // null: f32, or f64 where the tensors are, as many as the width rounded up to
   // a multiple of 64, in an order of its own.
   RowKernel run;
-  // Adds such sums to totals, in the order of a row, and sets them to zero.
-  void (*add)(void* sums, int64_t count, double* totals);
+  // Adds such sums to totals, in the order of a row.
+  void (*add)(const void* sums, int64_t count, double* totals);
 };
 
 BackwardKernel SelectReferenceBackward(const Plan& plan);

@@ -450,8 +450,8 @@ constexpr int64_t kFetchElements = 4096;
 
 // Rows of f32 that share a loop with the next are fetched from memory alone:
 // from the third cache they take 0.91 to 0.97 of the time as they are, and 0.91
-// to 1.06 if they are not there after all (Emerald Rapids; 0.93 to 1.03
-// and 1.15 to 1.37 on Zen 4).
+// to 1.06 if they are not there after all (Emerald Rapids; 0.93 to 1.03 and
+// 1.15 to 1.37 on Zen 4).
 template <class Kernel>
 HWY_INLINE int64_t FetchDistance(const Plan& plan, bool fuses) {
   if (Kernel::Codec::kSize == 4 && fuses && !plan.memory) return 0;

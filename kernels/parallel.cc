@@ -47,34 +47,32 @@ int64_t BytesPerRow(const Plan& plan) {
   return bytes;
 }
 
-// A cache's size as Linux tells it, or 0. sysconf takes the third caches of a
-// whole AMD package together in Debian 12's glibc, ten times what a core can
-// use (f32 twice as large as the cache then took 1.4 times as long), and knows
-// none on AArch64.
-int64_t CacheBytes(int level) {
+// A cache's size as Linux tells it; `unknown` if it does not. sysconf takes the
+// third caches of a whole AMD package together in Debian 12's glibc, ten times
+// what a core can use (f32 twice as large as the cache then took 1.4 times as
+// long), and knows none on AArch64.
+int64_t CacheBytes(int level, int64_t unknown) {
   char path[64];
   std::snprintf(path, sizeof(path),
                 "/sys/devices/system/cpu/cpu0/cache/index%d/size", level);
   const int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return 0;
+  if (file < 0) return unknown;
   char kib[16] = {};  // "32768K"
   const ssize_t length = read(file, kib, sizeof(kib) - 1);
   close(file);
-  return length > 0 ? std::strtoll(kib, nullptr, 10) * 1024 : 0;
+  const int64_t size = length > 0 ? std::strtoll(kib, nullptr, 10) : 0;
+  return size > 0 ? size * 1024 : unknown;
 }
 
 // What stays close to a core.
 int64_t SecondCacheBytes() {
-  static const int64_t bytes = [] {
-    const int64_t known = CacheBytes(2);
-    return known > 0 ? known : int64_t{1024 * 1024};
-  }();
+  static const int64_t bytes = CacheBytes(2, 1024 * 1024);
   return bytes;
 }
 
 // What a call may hope to find in the cache that cores share; 0 if not known.
 int64_t ThirdCacheBytes() {
-  static const int64_t bytes = CacheBytes(3) / 4;
+  static const int64_t bytes = CacheBytes(3, 0) / 4;
   return bytes;
 }
 

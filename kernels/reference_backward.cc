@@ -57,11 +57,10 @@ void BackwardRows(const Plan& plan, const Rows& rows) {
 }
 
 template <typename F>
-void AddSums(void* sums, int64_t count, double* totals) {
-  F* from = static_cast<F*>(sums);
+void AddSums(const void* sums, int64_t count, double* totals) {
+  const F* from = static_cast<const F*>(sums);
   for (int64_t i = 0; i < count; ++i) {
     totals[i] += static_cast<double>(from[i]);
-    from[i] = 0;
   }
 }
 

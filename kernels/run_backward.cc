@@ -68,9 +68,9 @@ void RunSlab(const Slabs& slabs, int64_t slab) {
   const int64_t end =
       std::min((slab + 1) * slabs.rows_per_slab, slabs.rows.rows);
   std::fill(total, total + slabs.width, 0.0);
-  std::fill(block, block + slabs.width, 0.0);
   for (int64_t row = slab * slabs.rows_per_slab; row < end;
        row += kRowsPerBlock) {
+    std::fill(block, block + slabs.width, 0.0);
     ForEachRun(slabs.plan, slabs.rows, row, std::min(row + kRowsPerBlock, end),
                [&](Rows run) {
                  run.sums = block;

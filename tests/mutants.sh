@@ -266,19 +266,20 @@ mutant backward-reference-projection-not-a-mean $reference_backward \
 mutant backward-reference-statistic-as-a-constant $reference_backward \
   'const F t = xh_i * c;' \
   'const F t = row.Get(kX, i) * c;'
-mutant backward-dweight-in-16-bits $backward \
-  'hn::PromoteTo(d64, hn::LoadU(half, from));' \
-  'hn::PromoteTo(
-          d64, hn::BitCast(half, hn::And(hn::BitCast(hn::RebindToUnsigned<decltype(half)>(),
-                                                     hn::LoadU(half, from)),
-                                         hn::Set(hn::RebindToUnsigned<decltype(half)>(), 0xFFFF0000u))));'
+mutant backward-dweight-in-16-bits $run_backward \
+  'slabs.totals[i] += total[i];' \
+  '{
+        slabs.totals[i] = F32FromBF16(BF16FromF32(
+            static_cast<float>(slabs.totals[i] + total[i])));
+      }'
 mutant backward-dweight-in-f32 $backward \
-  'hn::StoreU(hn::Add(hn::LoadU(d64, totals), sum), d64, totals);' \
-  'const auto total = hn::Add(hn::LoadU(d64, totals), sum);
-      hn::StoreU(hn::PromoteTo(d64, hn::DemoteTo(half, total)), d64, totals);'
-mutant backward-dweight-blocks-not-cleared $backward \
-  'hn::StoreU(hn::Zero(half), half, from);' \
-  ''
+  'hn::StoreU(total, d64, totals + k);' \
+  'hn::StoreU(hn::PromoteTo(d64, hn::DemoteTo(half, total)), d64, totals + k);'
+mutant backward-dweight-blocks-not-cleared $run_backward \
+  'std::fill(block, block + slabs.width, 0.0);' \
+  'if (row % slabs.rows_per_slab == 0) {
+      std::fill(block, block + slabs.width, 0.0);
+    }'
 mutant backward-dweight-out-of-order $backward \
   'dtype == DType::kBF16 ? &AddSums<BF16::kEvenOdd> : &AddSums<false>};' \
   '&AddSums<false>};'
