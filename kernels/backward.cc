@@ -312,7 +312,7 @@ class BackwardRows {
 
   void SumProductsOfGroup(int64_t index, const float (&rstd)[kGroup],
                           float (&product)[kGroup]) {
-    if constexpr (kPairs == 2) {  // See SumInTurn.
+    if constexpr (kPairs == 2) {  // See SumRowsInTurn.
       if (plan_.width <= kChunk && plan_.width % kStep == 0) {
         return hn::Store(SumProductsInTurn(plan_, rows_, index,
                                            kFar ? kGroup : 0, rstd, input_),

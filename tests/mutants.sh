@@ -152,8 +152,8 @@ mutant vector-wrong-axis $simd \
   'SumChunk<false>(plan, rows, index + g, 0, width, input, fetch);' \
   'SumChunk<false>(plan, rows, index, 0, width, input, fetch);'
 mutant vector-tail-left-out-of-the-sum $simd \
-  'add_step(acc, tail.row(), 0);' \
-  'if (i == begin) add_step(acc, tail.row(), 0);'
+  'AddStep(input, acc, tail.row(), 0);' \
+  'if (i == begin) AddStep(input, acc, tail.row(), 0);'
 mutant vector-tail-not-zeroed $simd \
   'std::memset(buffer_[k], 0, sizeof(buffer_[k]));' \
   'std::memset(buffer_[k], 0x3F, sizeof(buffer_[k]));'
