@@ -10,6 +10,7 @@
 #include "kernels/backward.h"
 #include "kernels/targets.h"
 #if FUSEDNORM_HAVE_TARGET
+#include "kernels/dweight-inl.h"
 #include "kernels/norm-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -350,31 +351,6 @@ RowKernel SelectByWeightCodec(const Plan& plan) {
   return nullptr;
 }
 
-// The sums of dweight: see BackwardKernel.
-template <bool kEvenOdd>
-void AddSums(const void* sums, int64_t count, double* totals) {
-  const hn::ScalableTag<double> d64;
-  const hn::Rebind<float, decltype(d64)> half;
-  const float* from = static_cast<const float*>(sums);
-  const float* const end = from + count;
-  for (; from < end; from += 2 * kLanes, totals += 2 * kLanes) {
-    alignas(64) float in_order[2 * kLanes];
-    const float* pair = from;
-    if constexpr (kEvenOdd) {
-      const DF df;
-      hn::StoreInterleaved2(hn::LoadU(df, from), hn::LoadU(df, from + kLanes),
-                            df, in_order);
-      pair = in_order;
-    }
-    FUSEDNORM_UNROLL
-    for (size_t k = 0; k < 2 * kLanes; k += kLanes / 2) {
-      const auto sum = hn::PromoteTo(d64, hn::LoadU(half, pair + k));
-      const auto total = hn::Add(hn::LoadU(d64, totals + k), sum);
-      hn::StoreU(total, d64, totals + k);
-    }
-  }
-}
-
 BackwardKernel SelectBackwardKernel(const Plan& plan) {
   const DType dtype = plan.dtype[kX];
   bool uniform = true;
@@ -385,11 +361,10 @@ BackwardKernel SelectBackwardKernel(const Plan& plan) {
   if (uniform && dtype == DType::kF32) run = SelectByWeightCodec<F32>(plan);
   if (uniform && dtype == DType::kBF16) run = SelectByWeightCodec<BF16>(plan);
   if (uniform && dtype == DType::kF16) run = SelectByWeightCodec<F16>(plan);
-  if (run == nullptr) {
-    return {&RunBackwardRows<AnyDType, AnyDType>, &AddSums<false>};
-  }
-  return {run,
-          dtype == DType::kBF16 ? &AddSums<BF16::kEvenOdd> : &AddSums<false>};
+  const bool even_odd = run != nullptr && dtype == DType::kBF16;
+  if (run == nullptr) run = &RunBackwardRows<AnyDType, AnyDType>;
+  return {run, even_odd ? &AddSums<true> : &AddSums<false>,
+          SelectStoreDWeight(plan)};
 }
 
 }  // namespace HWY_NAMESPACE

@@ -21,9 +21,14 @@ struct BackwardKernel {
   RowKernel run;
   // Adds such sums to totals, in the order of a row.
   void (*add)(const void* sums, int64_t count, double* totals);
+  // Stores the totals as a row of dweight, each rounded once; with accumulate
+  // what the row held is added before.
+  void (*store)(const Plan& plan, const double* totals, char* row);
 };
 
 BackwardKernel SelectReferenceBackward(const Plan& plan);
+
+void StoreDWeightByReference(const Plan& plan, const double* totals, char* row);
 
 // One row, for a vector kernel: where rstd is not finite the zeros past the end
 // of a row would not stay zeros. In the kernel's sums even elements come before

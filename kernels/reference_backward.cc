@@ -1,5 +1,6 @@
 // The backward row kernel in plain C++.
 #include "kernels/backward.h"
+#include "kernels/convert.h"
 #include "kernels/reference.h"
 #include "kernels/scalar.h"
 
@@ -64,12 +65,70 @@ void AddSums(const void* sums, int64_t count, double* totals) {
   }
 }
 
+// f64 to f32 such that a second rounding, to 16 bits, is the only one: what is
+// cut off is kept in the last bit (rounding to odd).
+float RoundToOdd(double value) {
+  const float nearest = static_cast<float>(value);
+  const double back = nearest;
+  // Towards zero; from Inf to the largest.
+  const bool away = std::fabs(back) > std::fabs(value);
+  const bool inexact = back < value || back > value;  // Not NaN.
+  const uint32_t bits = BitsFromF32(nearest) - (away ? 1u : 0u);
+  return F32FromBits(bits | (inexact ? 1u : 0u));
+}
+
+// Gradients as they lie in dweight.
+struct GradientF64 {
+  using Type = double;
+  static double Load(double v) { return v; }
+  static double Round(double v) { return v; }
+};
+struct GradientF32 {
+  using Type = float;
+  static double Load(float v) { return v; }
+  static float Round(double v) { return static_cast<float>(v); }
+};
+struct GradientBF16 {
+  using Type = uint16_t;
+  static double Load(uint16_t v) { return F32FromBF16(v); }
+  static uint16_t Round(double v) { return BF16FromF32(RoundToOdd(v)); }
+};
+struct GradientF16 {
+  using Type = uint16_t;
+  static double Load(uint16_t v) { return F32FromF16(v); }
+  static uint16_t Round(double v) { return F16FromF32(RoundToOdd(v)); }
+};
+
+template <class Gradient>
+void StoreGradients(const Plan& plan, const double* totals, char* row) {
+  auto* to = reinterpret_cast<typename Gradient::Type*>(row);
+  for (int64_t i = 0; i < plan.width; ++i) {
+    double value = totals[i];
+    if (plan.accumulate) value += Gradient::Load(to[i]);
+    to[i] = Gradient::Round(value);
+  }
+}
+
 template <typename F>
 BackwardKernel Kernel() {
-  return {&BackwardRows<F>, &AddSums<F>};
+  return {&BackwardRows<F>, &AddSums<F>, &StoreDWeightByReference};
 }
 
 }  // namespace
+
+void StoreDWeightByReference(const Plan& plan, const double* totals,
+                             char* row) {
+  switch (plan.dtype[kDWeight]) {
+    case DType::kF64:
+      return StoreGradients<GradientF64>(plan, totals, row);
+    case DType::kF32:
+      return StoreGradients<GradientF32>(plan, totals, row);
+    case DType::kBF16:
+      return StoreGradients<GradientBF16>(plan, totals, row);
+    default:
+      return StoreGradients<GradientF16>(plan, totals, row);
+  }
+}
 
 BackwardKernel SelectReferenceBackward(const Plan& plan) {
   return plan.dtype[kX] == DType::kF64 ? Kernel<double>() : Kernel<float>();

@@ -7,13 +7,12 @@
 // slab is the work of one thread, which makes dx on the way: x and dy are read
 // once.
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <new>
 
 #include "kernels/backward.h"
-#include "kernels/convert.h"
 #include "kernels/error.h"
 #include "kernels/fp_environment.h"
 #include "kernels/parallel.h"
@@ -59,12 +58,11 @@ struct Slabs {
   int64_t count;
   int64_t width;   // The plan's, padded: see backward.h.
   double* totals;  // `width` for each slab ...
-  double* blocks;  // ... and as many for its block at hand, f32 or f64.
+  double* blocks;  // ... and as many for a block at hand, f32 or f64.
 };
 
-void RunSlab(const Slabs& slabs, int64_t slab) {
+void RunSlab(const Slabs& slabs, int64_t slab, double* block) {
   double* total = slabs.totals + slab * slabs.width;
-  double* block = slabs.blocks + slab * slabs.width;
   const int64_t end =
       std::min((slab + 1) * slabs.rows_per_slab, slabs.rows.rows);
   std::fill(total, total + slabs.width, 0.0);
@@ -82,67 +80,9 @@ void RunSlab(const Slabs& slabs, int64_t slab) {
 
 void RunSlabs(void* arg, int64_t begin, int64_t end) {
   const ScopedFpEnvironment environment;
-  for (int64_t slab = begin; slab < end; ++slab) {
-    RunSlab(*static_cast<const Slabs*>(arg), slab);
-  }
-}
-
-// f64 to f32 such that a second rounding, to 16 bits, is the only one: what is
-// cut off is kept in the last bit (rounding to odd).
-float RoundToOdd(double value) {
-  const float nearest = static_cast<float>(value);
-  const double back = nearest;
-  // Towards zero; from Inf to the largest.
-  const bool away = std::fabs(back) > std::fabs(value);
-  const bool inexact = back < value || back > value;  // Not NaN.
-  const uint32_t bits = BitsFromF32(nearest) - (away ? 1u : 0u);
-  return F32FromBits(bits | (inexact ? 1u : 0u));
-}
-
-// Gradients as they lie in dweight.
-struct GradientF64 {
-  using Type = double;
-  static double Load(double v) { return v; }
-  static double Round(double v) { return v; }
-};
-struct GradientF32 {
-  using Type = float;
-  static double Load(float v) { return v; }
-  static float Round(double v) { return static_cast<float>(v); }
-};
-struct GradientBF16 {
-  using Type = uint16_t;
-  static double Load(uint16_t v) { return F32FromBF16(v); }
-  static uint16_t Round(double v) { return BF16FromF32(RoundToOdd(v)); }
-};
-struct GradientF16 {
-  using Type = uint16_t;
-  static double Load(uint16_t v) { return F32FromF16(v); }
-  static uint16_t Round(double v) { return F16FromF32(RoundToOdd(v)); }
-};
-
-template <class Gradient>
-void StoreGradients(const Plan& plan, const double* sums, char* row) {
-  auto* to = reinterpret_cast<typename Gradient::Type*>(row);
-  for (int64_t i = 0; i < plan.width; ++i) {
-    double value = sums != nullptr ? sums[i] : 0;
-    if (plan.accumulate) value += Gradient::Load(to[i]);
-    to[i] = Gradient::Round(value);
-  }
-}
-
-// One row of dweight from the sums, which may be null for zeros.
-void StoreDWeight(const Plan& plan, const double* sums, char* row) {
-  switch (plan.dtype[kDWeight]) {
-    case DType::kF64:
-      return StoreGradients<GradientF64>(plan, sums, row);
-    case DType::kF32:
-      return StoreGradients<GradientF32>(plan, sums, row);
-    case DType::kBF16:
-      return StoreGradients<GradientBF16>(plan, sums, row);
-    default:
-      return StoreGradients<GradientF16>(plan, sums, row);
-  }
+  const Slabs& slabs = *static_cast<const Slabs*>(arg);
+  double* block = slabs.blocks + begin * slabs.width;  // For all of them.
+  for (int64_t slab = begin; slab < end; ++slab) RunSlab(slabs, slab, block);
 }
 
 // Calls body(rows of x that share it, dweight row) for each row of dweight.
@@ -164,8 +104,10 @@ Status RunWithDWeight(Plan plan, const Geometry& geometry,
   const Parts parts = Part(geometry);
   if (parts.shared.rows == 0) {
     if (plan.accumulate) return {};
+    const size_t bytes =
+        static_cast<size_t>(plan.width * SizeOf(plan.dtype[kDWeight]));
     ForEachDWeightRow(plan, parts, [&](const Geometry&, char* dweight) {
-      StoreDWeight(plan, nullptr, dweight);
+      std::memset(dweight, 0, bytes);  // Zeros of any dtype.
     });
     return {};
   }
@@ -197,7 +139,7 @@ Status RunWithDWeight(Plan plan, const Geometry& geometry,
       const double* total = slabs.totals + slab * slabs.width;
       for (int64_t i = 0; i < slabs.width; ++i) slabs.totals[i] += total[i];
     }
-    StoreDWeight(plan, slabs.totals, dweight);
+    kernel.store(plan, slabs.totals, dweight);
   });
   return {};
 }

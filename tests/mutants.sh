@@ -240,6 +240,7 @@ mutant vector-scale-ignored kernels/add_rms_norm.cc \
 readonly reference_backward=kernels/reference_backward.cc
 readonly backward=kernels/backward.cc
 readonly run_backward=kernels/run_backward.cc
+readonly dweight=kernels/dweight-inl.h
 mutant backward-reference-weight-twice $reference_backward \
   'return plan.has[kWeight] ? row.Gain(kWeight, i) * dy : dy;' \
   'return plan.has[kWeight]
@@ -269,24 +270,35 @@ mutant backward-reference-statistic-as-a-constant $reference_backward \
 mutant backward-dweight-in-16-bits $run_backward \
   'slabs.totals[i] += total[i];' \
   '{
-        slabs.totals[i] = F32FromBF16(BF16FromF32(
-            static_cast<float>(slabs.totals[i] + total[i])));
+        const double cut = 0x1p45 * (slabs.totals[i] + total[i]);  // 8 bits.
+        slabs.totals[i] = (slabs.totals[i] + total[i] + cut) - cut;
       }'
-mutant backward-dweight-in-f32 $backward \
+mutant backward-dweight-in-f32 $dweight \
   'hn::StoreU(total, d64, totals + k);' \
-  'hn::StoreU(hn::PromoteTo(d64, hn::DemoteTo(half, total)), d64, totals + k);'
+  'hn::StoreU(hn::PromoteTo(d64, hn::DemoteTo(DHalf32(), total)), d64,
+                 totals + k);'
 mutant backward-dweight-blocks-not-cleared $run_backward \
   'std::fill(block, block + slabs.width, 0.0);' \
   'if (row % slabs.rows_per_slab == 0) {
       std::fill(block, block + slabs.width, 0.0);
     }'
 mutant backward-dweight-out-of-order $backward \
-  'dtype == DType::kBF16 ? &AddSums<BF16::kEvenOdd> : &AddSums<false>};' \
-  '&AddSums<false>};'
-mutant backward-dweight-rounded-twice $run_backward \
+  'even_odd ? &AddSums<true> : &AddSums<false>' \
+  'even_odd ? &AddSums<false> : &AddSums<false>'
+mutant backward-dweight-rounded-twice $dweight \
+  'return hn::BitCast(DHalf32(), hn::TruncateTo(du32, bits));' \
+  '(void)bits;
+  return nearest;'
+mutant backward-dweight-not-accumulated $dweight \
+  'if (accumulate) v = codec.Load(to, 0);' \
+  ''
+mutant backward-dweight-tail-left-out $dweight \
+  'std::memcpy(row, tail, left * sizeof(uint16_t));' \
+  ''
+mutant backward-reference-dweight-rounded-twice $reference_backward \
   'return BF16FromF32(RoundToOdd(v));' \
   'return BF16FromF32(static_cast<float>(v));'
-mutant backward-dweight-not-accumulated $run_backward \
+mutant backward-reference-dweight-not-accumulated $reference_backward \
   'if (plan.accumulate) value += Gradient::Load(to[i]);' \
   'if (plan.accumulate) value += 0 * Gradient::Load(to[i]);'
 mutant backward-slab-for-each-thread $run_backward \
