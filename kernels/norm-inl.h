@@ -126,13 +126,6 @@ class OutStore {
   bool stream_;
 };
 
-template <bool kFar, class Kernel>
-HWY_INLINE void OutputPair(const RowData& row, size_t i, VF rstd,
-                           const Kernel& kernel) {
-  const Pair output = kernel.Output(row, i, rstd, kernel.Gain(row, i));
-  kernel.template Store<kFar>(output, row, i);
-}
-
 // The output of what is less than a step, at the end of a row. A function of
 // its own: it is no part of a hot loop, but would be a third of the code.
 template <class Kernel>
@@ -143,22 +136,46 @@ HWY_NOINLINE void OutputTail(const Plan& plan, const Rows& rows, int64_t index,
   const VF r = hn::Set(DF(), rstd);
   FUSEDNORM_NO_UNROLL
   for (size_t i = 0; i < kStep; i += 2 * kLanes) {
-    OutputPair<false>(tail.row(), i, r, kernel);
+    const RowData& row = tail.row();
+    const Pair output = kernel.Output(row, i, r, kernel.Gain(row, i));
+    kernel.template Store<false>(output, row, i);
   }
   tail.CopyBack(kOut);
   tail.CopyBack(kResidualOut);
 }
 
-// The output of a step of a row. If `fetches`, another is fetched.
-template <bool kFar, class Kernel>
+// Outputs come in steps whose loads and fetches are first and whose stores are
+// last. A load waits for earlier stores whose address ends in the same 12 bits,
+// as rows and buffers do that are whole pages apart, and a fetch for those past
+// the cache: with fetches between the stores and the sum of the next row behind
+// them, bf16 took 1.2 to 1.7 times as long in DRAM, f16 1.3 to 2.2, and f32
+// 0.97 to 1.3 (Zen 4).
+
+// The output of a step of a row. If `fetches`, another is fetched. loads() are
+// those of others, before the stores.
+template <bool kFar, class Kernel, class Loads>
 HWY_INLINE void OutputStep(const RowData& row, const RowData& fetched,
                            bool fetches, size_t i, VF rstd,
-                           const Kernel& kernel) {
+                           const Kernel& kernel, const Loads& loads) {
+  // Two at once: more, where vectors are short, would not stay in registers
+  // beside the lanes of a sum (1.04 to 1.08 of the time for f32 on AVX2).
+  constexpr size_t kAtOnce = 2;
+  static_assert(kPairs % kAtOnce == 0, "");
   FUSEDNORM_UNROLL
-  for (size_t p = 0; p < kPairs; ++p) {
-    const size_t k = i + p * 2 * kLanes;
-    OutputPair<kFar>(row, k, rstd, kernel);
-    if (fetches) kernel.template Fetch<kFar>(fetched, k);
+  for (size_t first = 0; first < kPairs; first += kAtOnce) {
+    Pair output[kAtOnce];
+    FUSEDNORM_UNROLL
+    for (size_t p = 0; p < kAtOnce; ++p) {
+      const size_t k = i + (first + p) * 2 * kLanes;
+      output[p] = kernel.Output(row, k, rstd, kernel.Gain(row, k));
+      if (fetches) kernel.template Fetch<kFar>(fetched, k);
+    }
+    if (first == 0) loads();
+    FUSEDNORM_UNROLL
+    for (size_t p = 0; p < kAtOnce; ++p) {
+      const size_t k = i + (first + p) * 2 * kLanes;
+      kernel.template Store<kFar>(output[p], row, k);
+    }
   }
 }
 
@@ -181,7 +198,8 @@ HWY_INLINE void OutputRow(const Plan& plan, const Rows& rows, int64_t index,
   size_t i = backwards ? whole - kStep : 0;
   const size_t step = backwards ? 0 - size_t{kStep} : kStep;
   for (size_t left = whole; left > 0; left -= kStep, i += step) {
-    OutputStep<kFar>(row, fetched, /*fetches=*/kFar, i, r, kernel);
+    OutputStep<kFar>(row, fetched, /*fetches=*/kFar, i, r, kernel,
+                     []() FUSEDNORM_LAMBDA {});
   }
   if (HWY_UNLIKELY(whole < width)) {
     const Kernel copy = kernel;  // See RowData.
@@ -264,8 +282,6 @@ constexpr int kTogetherOfSeveral = kLanes < 16 ? kGroup / 2 : kGroup;
 constexpr int64_t kNeverAlone = std::numeric_limits<int64_t>::max();
 
 // One Pair of the outputs of kTogether rows, from row `first` of a group on.
-// All loads come first: rows and buffers are often whole pages apart, and a
-// load waits for earlier stores whose address ends in the same 12 bits.
 template <bool kFar, class Kernel>
 HWY_INLINE void OutputTurn(const GroupData& group, int first, size_t i,
                            const VF (&rstd)[kGroup], const Kernel& kernel) {
@@ -276,12 +292,12 @@ HWY_INLINE void OutputTurn(const GroupData& group, int first, size_t i,
   for (int t = 0; t < kTogether; ++t) {
     const int g = first + t;
     output[t] = kernel.Output(group.row[g], i, rstd[g], gain);
+    kernel.template Fetch<kFar>(group.fetched[g], i);
   }
   FUSEDNORM_UNROLL
   for (int t = 0; t < kTogether; ++t) {
     const int g = first + t;
     kernel.template Store<kFar>(output[t], group.row[g], i);
-    kernel.template Fetch<kFar>(group.fetched[g], i);
   }
 }
 
@@ -408,8 +424,8 @@ HWY_INLINE V4 OutputAndSumRows(const Plan& plan, const Rows& rows,
     }
     const Kernel copy = kernel;
     const VF r = hn::Set(DF(), rstd[g]);
-    const auto output = [&](size_t i) FUSEDNORM_LAMBDA {
-      OutputStep<true>(row, fetched, fetches, i, r, copy);
+    const auto output = [&](size_t i, const auto& add) FUSEDNORM_LAMBDA {
+      OutputStep<true>(row, fetched, fetches, i, r, copy, add);
       if (Kernel::kSumFetchesX && fetches) {
         FetchElements<Kernel::Codec::kSize, kStep>(fetched.data[kX], i);
       }

@@ -624,10 +624,11 @@ HWY_INLINE void AddStep(const Input& input, Lanes& lanes, const RowData& row,
   }
 }
 
-// Whoever sums may do something else meanwhile: beside(i) at each whole step.
+// Whoever sums may do something else meanwhile.
 
-// One chunk of a row, down to the last block of lanes. kFused: `beside` is work
-// of its own, and the row is whole steps.
+// One chunk of a row, down to the last block of lanes. beside(i, add) at each
+// whole step calls add(), which adds it. kFused: `beside` is work of its own,
+// and the row is whole steps.
 template <bool kFused, class Input, class Beside>
 HWY_INLINE V4 SumChunk(const Plan& plan, const Rows& rows, int64_t index,
                        size_t begin, size_t end, const Input& input,
@@ -647,8 +648,7 @@ HWY_INLINE V4 SumChunk(const Plan& plan, const Rows& rows, int64_t index,
         FUSEDNORM_UNROLL
         for (size_t b = 0; b < 2; ++b) {
           const size_t k = i + b * kBlock;
-          beside(k);
-          AddStep(input, acc[b], row, k);
+          beside(k, [&]() FUSEDNORM_LAMBDA { AddStep(input, acc[b], row, k); });
         }
       }
       top.AddLanes(acc[0]);
@@ -660,8 +660,7 @@ HWY_INLINE V4 SumChunk(const Plan& plan, const Rows& rows, int64_t index,
     Lanes acc;
     size_t i = block;
     for (; i + kStep <= block_end; i += kStep) {
-      beside(i);
-      AddStep(input, acc, row, i);
+      beside(i, [&]() FUSEDNORM_LAMBDA { AddStep(input, acc, row, i); });
     }
     if (!kFused && HWY_UNLIKELY(i < block_end)) {
       const Tail tail(plan, rows, index, i);
@@ -681,8 +680,9 @@ HWY_NOINLINE double SumRow(const Plan& plan, const Rows& rows, int64_t index,
   const Input input = input_in;  // As RowData.
   const size_t width = static_cast<size_t>(plan.width);
   const char* fetched = rows.Row(kX, index + ahead);
-  const auto fetch = [&](size_t i) FUSEDNORM_LAMBDA {
+  const auto fetch = [&](size_t i, const auto& add) FUSEDNORM_LAMBDA {
     if (kFetches) FetchElements<Input::kSize, kStep>(fetched, i);
+    add();
   };
   double sum = 0;
   for (size_t chunk = 0; chunk < width; chunk += kChunk) {
@@ -695,7 +695,7 @@ HWY_NOINLINE double SumRow(const Plan& plan, const Rows& rows, int64_t index,
 
 // The sums of four rows in turn: for whole steps, rows of at most a chunk, and
 // registers that hold 4 * 64 lanes. add(lanes, g, p, i) adds the term of row g,
-// as Input::Add.
+// as Input::Add; beside(i) comes after each step.
 template <bool kEvenOdd, class Add, class Beside>
 HWY_INLINE V4 SumRowsInTurn(size_t width, const Add& add,
                             const Beside& beside) {
@@ -704,7 +704,6 @@ HWY_INLINE V4 SumRowsInTurn(size_t width, const Add& add,
     const size_t end = HWY_MIN(block + kBlock, width);
     Lanes acc[kGroup];
     for (size_t i = block; i < end; i += kStep) {
-      beside(i);
       FUSEDNORM_UNROLL
       for (int g = 0; g < kGroup; ++g) {
         FUSEDNORM_UNROLL
@@ -712,6 +711,7 @@ HWY_INLINE V4 SumRowsInTurn(size_t width, const Add& add,
           add(acc[g], g, p, i + p * 2 * kLanes);
         }
       }
+      beside(i);
     }
     FUSEDNORM_UNROLL
     for (int g = 0; g < kGroup; ++g) top[g].AddLanes(acc[g]);
@@ -747,8 +747,9 @@ HWY_NOINLINE V4 SumRows(const Plan& plan, const Rows& rows, int64_t index,
   V4 block[kGroup];
   for (int g = 0; g < kGroup; ++g) {
     const char* fetched = rows.Row(kX, index + g + ahead);
-    const auto fetch = [&](size_t i) FUSEDNORM_LAMBDA {
+    const auto fetch = [&](size_t i, const auto& add) FUSEDNORM_LAMBDA {
       if (kFetches) FetchElements<Input::kSize, kStep>(fetched, i);
+      add();
     };
     block[g] = SumChunk<false>(plan, rows, index + g, 0, width, input, fetch);
   }
