@@ -308,6 +308,7 @@ void FillPlan(Op op, const ConstTensor& x, const Options& o, Plan* plan) {
   plan->far = false;
   plan->memory = false;
   plan->stream = false;
+  plan->few_ways = false;
   plan->count = 0;
   FillOperands(false, plan->has);
   FillOperands(x.dtype, plan->dtype);

@@ -337,13 +337,16 @@ constexpr int64_t kLongRow = 256;
 
 // Whether stores past the cache go to four rows in turn: four pages are open
 // then, as in memcpy, which pays where rows are long (0.86 of the time for bf16
-// at 16384x4096 on Emerald Rapids, 0.92 for f32 on Skylake) and each turn fills
-// whole lines. Elsewhere one row after the other: 0.75 of the time for f32 at
-// 131072x128, 0.78 for bf16 on AVX2 at 16384x4096 (Skylake).
+// at 16384x4096 on Emerald Rapids, 0.92 for f32 on Skylake) and a vector is a
+// line. Elsewhere one row after the other: 0.75 of the time for f32 at
+// 131072x128 (Skylake), 0.64 on AVX2 at 16384x4096 (Zen 3; 1.17 on Zen 4, which
+// has AVX-512). So does bf16 where the lines of these and the next four rows,
+// whole pages apart, crowd each other out of the first cache: 0.74 to 0.84
+// (Zen 4). It would cost f32 1.1, f16 up to 1.1.
 template <class Codec>
 HWY_INLINE bool FarRowsInTurn(const Plan& plan) {
-  constexpr bool kWholeLines =
-      2 * kLanes * static_cast<size_t>(Codec::kSize) % kLine == 0;
+  constexpr bool kWholeLines = kLanes * sizeof(float) == kLine;
+  if (Codec::kEvenOdd && plan.few_ways) return false;
   return kWholeLines && plan.stream && plan.width >= kLongRow;
 }
 

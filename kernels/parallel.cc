@@ -47,26 +47,36 @@ int64_t BytesPerRow(const Plan& plan) {
   return bytes;
 }
 
-// A cache's size as Linux tells it; `unknown` if it does not. sysconf takes the
-// third caches of a whole AMD package together in Debian 12's glibc, ten times
-// what a core can use (f32 twice as large as the cache then took 1.4 times as
-// long), and knows none on AArch64.
-int64_t CacheBytes(int level, int64_t unknown) {
+// What Linux tells of a cache, without its unit; `unknown` if it does not.
+int64_t CacheFact(int index, const char* name, int64_t unknown) {
   char path[64];
   std::snprintf(path, sizeof(path),
-                "/sys/devices/system/cpu/cpu0/cache/index%d/size", level);
+                "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index, name);
   const int file = open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0) return unknown;
-  char kib[16] = {};  // "32768K"
-  const ssize_t length = read(file, kib, sizeof(kib) - 1);
+  char text[16] = {};  // "32768K"
+  const ssize_t length = read(file, text, sizeof(text) - 1);
   close(file);
-  const int64_t size = length > 0 ? std::strtoll(kib, nullptr, 10) : 0;
-  return size > 0 ? size * 1024 : unknown;
+  const int64_t fact = length > 0 ? std::strtoll(text, nullptr, 10) : 0;
+  return fact > 0 ? fact : unknown;
+}
+
+// sysconf takes the third caches of a whole AMD package together in Debian 12's
+// glibc, ten times what a core can use (f32 twice as large as the cache then
+// took 1.4 times as long), and knows none on AArch64.
+int64_t CacheBytes(int level, int64_t unknown_kib) {
+  return 1024 * CacheFact(level, "size", unknown_kib);
+}
+
+// Index 0 is the first cache for data.
+bool FirstCacheHasFewWays() {
+  static const bool few = CacheFact(0, "ways_of_associativity", 8) < 12;
+  return few;
 }
 
 // What stays close to a core.
 int64_t SecondCacheBytes() {
-  static const int64_t bytes = CacheBytes(2, 1024 * 1024);
+  static const int64_t bytes = CacheBytes(2, 1024);
   return bytes;
 }
 
@@ -170,6 +180,7 @@ void PlanCache(const Geometry& g, int64_t threads, Plan* plan) {
   plan->stream = plan->far && large && plan->has[kOut] &&
                  plan->nontemporal != Nontemporal::kNever && OutIsAligned(g) &&
                  !OutIsInPlace(*plan, g);
+  plan->few_ways = FirstCacheHasFewWays();
 }
 
 int64_t BytesOf(const Plan& plan, int64_t rows) {

@@ -71,6 +71,8 @@ struct Plan {
   bool far;
   bool memory;
   bool stream;
+  // The first cache has fewer than 12 places for lines whole pages apart.
+  bool few_ways;
 };
 
 // Row i of operand k starts at data[k] + i * stride[k] (bytes). Absent
