@@ -245,6 +245,27 @@ TEST_P(BackwardBits, BroadcastDy) {
   }
 }
 
+// Far from the cache the next group is fetched, and dx stored past it unless it
+// is in place.
+TEST_P(BackwardBits, FarFromTheCache) {
+  Random random;
+  for (DType dtype : kFloatDTypes) {
+    for (int64_t rows = 8; rows <= 16; rows += Subset() ? 5 : 1) {
+      for (int64_t width : {128, 576, 1037, 1088, 2112}) {
+        BackwardCall call =
+            MakeCall(random, GetParam(), Uniform(dtype), Packed({rows, width}));
+        if (random.Chance(50)) {
+          call.x.Fill(random, Data::kNormal);
+          call.dy.Fill(random, Data::kNormal);
+        }
+        call.options.nontemporal = Nontemporal::kAlways;
+        ASSERT_TRUE(CompareForms(call));
+        ASSERT_TRUE(Compare(call, DxOver::kX));
+      }
+    }
+  }
+}
+
 TEST_P(BackwardBits, EveryNumberOfRows) {
   Random random;
   for (DType dtype : kFloatDTypes) {

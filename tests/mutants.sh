@@ -329,6 +329,12 @@ mutant backward-vector-output-of-the-first-row $backward \
 mutant backward-vector-factors-of-the-first-row $backward \
   'factors[g] = factors_in[g];' \
   'factors[g] = factors_in[0];'
+mutant backward-vector-sums-of-the-first-pair $backward \
+  'sums[p] = output.LoadSums(row, k);' \
+  'sums[p] = output.LoadSums(row, i);'
+mutant backward-vector-line-by-line-of-the-first-row $backward \
+  'OutputRow<kFar>(group.row[g], group.fetched[g], g, whole, factors[g],' \
+  'OutputRow<kFar>(group.row[0], group.fetched[g], g, whole, factors[g],'
 
 # ------------------------------------------------------------------------ the run
 
